@@ -1,4 +1,4 @@
-"""The compiled parts of Plimsoll: each is optional, and without it a slower Python part of the same behaviour is used."""
+"""The compiled parts of Plimsoll. Each is optional: without it a slower Python part of the same behaviour is used."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ class LoopClock:
             self._wait_for(due_ns)
 
     def _cost_of_arming(self) -> int:
-        """What a deadline 20 us away costs through the timer, its interrupt included: 2 us on bare metal, 25 where a hypervisor has
-        a say in it. The median of nine.
+        """What a deadline 20 us away costs through the timer, its interrupt included: 2 us on bare metal, 25 where a
+        hypervisor has a say in it. The median of nine.
         """
         costs = []
         for _ in range(9):
@@ -98,7 +98,9 @@ class LoopClock:
         return min(max(sorted(costs)[4], 0), MOST_AWAKE_NS)
 
     def _wait_for(self, due_ns: int) -> None:
-        """Come back at ``due_ns``: by the timer, or by another turn of the loop where arming would take longer than that."""
+        """Come back at ``due_ns``: by the timer, or by another turn of the loop where arming would take longer than
+        that.
+        """
         if due_ns - time.monotonic_ns() > self._near_ns:
             self._arm(due_ns)
         else:

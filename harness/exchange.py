@@ -1,7 +1,7 @@
-"""Exchange: one sample's stopwatch, the only mutable value in Plimsoll. Clients stamp it; the recorder copies it out.
+"""One sample's stopwatch, the only mutable value in Plimsoll. Clients stamp it; the recorder copies it out.
 
-Hot world: ints and slots, no methods that do work. Times are absolute monotonic nanoseconds while the exchange
-lives; the recorder makes them relative to t0. -1 means "did not happen".
+It is of ints and slots, without methods that do work. Times are absolute monotonic nanoseconds while the exchange
+lives, and the recorder makes them relative to t0; -1 means "did not happen".
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 
 
 class SessionStamps:
-    """What only a live session has: see ``plimsoll.slo.records.session_columns`` for each field. Made by the client or by ``settle``.
+    """What only a live session has: see ``plimsoll.slo.records.records`` for each field. Made by the client or
+    by ``settle``.
 
-    Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none).
-    No columns: ``texts`` (1 for each message that was text, 0 for a binary one) and ``heard`` (the transcript, None: none).
+    Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none). No columns:
+    ``texts`` (1 for each message that was text, 0 for a binary one) and ``heard`` (the transcript, None: none).
     """
 
     __slots__ = (

@@ -1,9 +1,8 @@
 """The HTTP server: one socket, the routes of every dialect, and the connections that wait before them.
 
-There may be so many connections. When there is no room for a new one, the one that has been idle longest gives way;
-when all are busy, the new one is told 503 and closed. A head that has begun must be whole in time; a connection that
-says nothing may stay, because load generators open theirs long before they need them. A client that goes away, or
-closes its half of the connection, cancels its request.
+Where there is no room for a new connection, the one that has been idle longest gives way; when all are busy, the new
+one is told 503 and closed. A head that has begun must be whole in time; a connection that says nothing may stay,
+because load generators open theirs long before they need them.
 """
 
 from __future__ import annotations

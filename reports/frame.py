@@ -43,10 +43,10 @@ class FrameError(RuntimeError):
 def frame(records: Records, metrics: Sequence[str] = ("latency", "ttft", "tpot")) -> DataFrame:
     """One row for each of ``records``, warm-up included, in their order, under the column names of requests.parquet.
 
-    Times are integer nanoseconds after t0, missing (``pd.NA``) where they did not happen, never -1; but a warm-up row has
-    times before t0, which are negative. Texts are categories. ``metrics`` adds indicators of one value a request as columns
-    of float64 in the indicator's unit: ``inf`` for a failed request, ``NaN`` where the indicator does not cover it (warm-up
-    rows too). Raises FrameError without pandas or for a metric that is none.
+    Times are integer nanoseconds after t0, missing (``pd.NA``) where they did not happen, never -1; but a warm-up row
+    has times before t0, which are negative. Texts are categories. ``metrics`` adds indicators of one value a request as
+    columns of float64 in the indicator's unit: ``inf`` for a failed request, ``NaN`` where the indicator does not cover
+    it (warm-up rows too). Raises FrameError without pandas or for a metric that is none.
     """
     pandas = _pandas()
     names = dict(_NAMES)

@@ -1,7 +1,7 @@
 """Report: all that a renderer may show, as one frozen value with a versioned schema.
 
-``report.json`` is this value and nothing else, so whatever a page or a table shows can be scripted on. Keys
-are a public contract: a removed or renamed key needs a new schema name.
+``report.json`` is this value and nothing else, so whatever a page or a table shows can be scripted on. Keys are a
+public contract: a removed or renamed key needs a new schema name.
 """
 
 from __future__ import annotations
@@ -11,16 +11,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.mlperf.part import Mlperf, mlperf_part
-from plimsoll.reports.parts.chart_parts import Charts
-from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
-from plimsoll.reports.sections.accuracy import Accuracy, accuracy_part
-from plimsoll.reports.sections.anatomy import Anatomy, anatomy_part
-from plimsoll.reports.sections.attempts import Attempt, attempts_part
-from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
-from plimsoll.reports.sections.chart_data import by_prompt, heatmap, timeline
-from plimsoll.reports.sections.failures import Failures, failures_part
-from plimsoll.reports.sections.judgement import (
+from plimsoll.reports.blocks.section import JudgedRun, sections
+from plimsoll.reports.parts.charts import Charts, by_prompt, heatmap, timeline
+from plimsoll.reports.parts.judgement import (
     Cancellation,
     cancellation_notes,
     cancellation_part,
@@ -30,13 +23,20 @@ from plimsoll.reports.sections.judgement import (
     verdict_part,
     warnings_part,
 )
-from plimsoll.reports.sections.measures import HEARD, LIVE, Measures, measures
-from plimsoll.reports.sections.peers import Peer, peers_part
-from plimsoll.reports.sections.provenance import run_part
-from plimsoll.reports.sections.slowest import Slowest, slowest_part
-from plimsoll.reports.sections.speech import Speech, speech_part
-from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness_part
+from plimsoll.reports.parts.measures import HEARD, LIVE, Measures, measures
+from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
+from plimsoll.reports.parts.provenance import Attempt, attempts_part, run_part
+from plimsoll.reports.sections.accuracy import Accuracy
+from plimsoll.reports.sections.anatomy import Anatomy
+from plimsoll.reports.sections.budgets import BudgetPart
+from plimsoll.reports.sections.failures import Failures
+from plimsoll.reports.sections.loadgen import Mlperf
+from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.slowest import Slowest
+from plimsoll.reports.sections.speech import Speech
+from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.slo.judge import Judged
+from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.metrics.speech import without_sounds
 from plimsoll.slo.records.records import Records
 
@@ -50,9 +50,7 @@ PERCENTILE_DEFINITION = (
 
 
 class Report(BaseModel, frozen=True, extra="forbid"):
-    """One run, judged. Times are integer nanoseconds; an infinite number is null (see ``failed`` beside
-    it).
-    """
+    """One run, judged. Times are integer nanoseconds; an infinite number is null (see ``failed`` beside it)."""
 
     schema_: Literal["plimsoll.report/1"] = Field(default=SCHEMA, alias="schema")
     run: Run = Run()
@@ -60,7 +58,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     verdict: Verdict = Verdict()
     exit_code: int | None = Field(
         default=None,
-        description="of the command that judged: 0 pass, 1 fail, 3 inconclusive, 4 invalid, 130 interrupted; `report` gives gate's",
+        description="of the command that judged: 0 pass, 1 fail, 3 inconclusive, 4 invalid, 130 interrupted; "
+        "`report` gives gate's",
     )
     metrics: dict[str, Metric] = Field(default_factory=dict)
     throughput: Throughput = Throughput()
@@ -92,10 +91,14 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     )
     speech: Speech | None = Field(default=None, description="words, playback and audio; null: no audio went either way")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
+    sections: dict[str, Any] = Field(
+        default_factory=dict,
+        description="what sections of outside packages say, by their names; absent: there are none",
+    )
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        return self.model_dump(mode="json", by_alias=True)
+        return self.model_dump(mode="json", by_alias=True, exclude=None if self.sections else {"sections"})
 
 
 def json_schema() -> dict[str, Any]:
@@ -108,41 +111,54 @@ def json_schema() -> dict[str, Any]:
 def build(manifest: Mapping[str, Any], scenario: Mapping[str, Any], records: Records, judged: Judged) -> Report:
     """All that a renderer may show of ``records`` and what was judged of them.
 
-    ``manifest`` and ``scenario`` are the documents of the run directory (see ``plimsoll.reports.sections.provenance.run_part``
-    for the keys that are read). The same arguments give the same report: no clock, host or file is read.
+    ``manifest`` and ``scenario`` are the documents of the run directory; ``plimsoll.reports.parts.provenance`` says
+    which keys are read. The same arguments give the same report: no clock, host or file is read.
     """
-    facts, verdict, run_id = judged.facts, judged.verdict, str(manifest.get("run_id", ""))
+    run, verdict = JudgedRun(records, judged, manifest, scenario), judged.verdict
     measured = measures(records, frozenset(objective.indicator for objective in judged.objectives))
-    steady = steadiness_part(judged.steadiness)
-    options = (scenario.get("target") or {}).get("options") or {}
-    notes = [*manifest.get("foreseen", ()), *judged.promises.notes, *cancellation_notes(judged.cancelled)]
+    made, broken = _parts(run)
+    others = {name: made.pop(name) for name, section in sections().items() if section.model is not None}
+    steady = [] if made["steadiness"] is None else made["steadiness"].notes
+    notes = [
+        *manifest.get("foreseen", ()),
+        *measured.notes,
+        *broken,
+        *judged.promises.notes,
+        *cancellation_notes(judged.cancelled),
+    ]
     return Report(
-        run=run_part(manifest, scenario, facts.open_loop),
+        run=run_part(manifest, scenario, judged.facts.open_loop),
         validity=validity_part(judged, manifest),
         verdict=verdict_part(judged),
         metrics=dict(measured.metrics),
         throughput=throughput_part(judged),
         counts=counts_part(judged.counts),
         attempts=attempts_part(manifest, verdict.outcome, verdict.reasons),
-        warnings=[*notes, *warnings_part(judged, measured.metrics, [] if steady is None else steady.notes, options)],
+        warnings=[*notes, *warnings_part(judged, measured.metrics, steady, run.options)],
         confidence=verdict.confidence,
         charts=_charts(records, measured),
         histograms=dict(measured.histograms),
-        budgets=budgets_part(judged.budgets),
-        steadiness=steady,
-        peers=peers_part(judged.peers),
-        failures=failures_part(records, run_id),
-        slowest=slowest_part(records, run_id, bool(options.get("request_id", True))),
-        anatomy=anatomy_part(judged.anatomy),
-        accuracy=accuracy_part(judged.accuracy),
         cancellation=cancellation_part(judged.cancelled),
-        speech=speech_part(judged, manifest, scenario),
-        mlperf=mlperf_part(records, facts, manifest, scenario, judged.objectives, judged.validity),
+        sections={name: part for name, part in others.items() if part is not None},
+        **made,
     )
 
 
+def _parts(run: JudgedRun) -> tuple[dict[str, Any], list[str]]:
+    """What every section holds, and which of an outside package failed: it holds nothing."""
+    made: dict[str, Any] = {}
+    notes: list[str] = []
+    for name, section in sections().items():
+        try:
+            made[name] = section.part(run)
+        except PluginError as error:
+            made[name] = None
+            notes.append(str(error))
+    return made, notes
+
+
 def _charts(records: Records, measured: Measures) -> Charts:
-    """The data of every chart; the maps are of what is waited for: speech, else the first token, else the whole answer."""
+    """The data of every chart; maps are of what is waited for: speech, else the first token, else the answer."""
     drawn = timeline(without_sounds(records), measured.banded)
     name = next((name for name in (*LIVE, *HEARD, "ttft") if name in measured.banded), "latency")
     charts = Charts(curves=dict(measured.curves), distributions=dict(measured.distributions), timeline=drawn)

@@ -9,11 +9,9 @@ from typing import Any, TypedDict, Unpack
 
 from pydantic import ValidationError
 
-from plimsoll.scenarios.discovery import kinds, sources
-from plimsoll.scenarios.kind import Kind
-from plimsoll.scenarios.parsing import parse
-from plimsoll.scenarios.scenario import Scenario
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.plugins import Kind, kinds, sources
+from plimsoll.scenarios.scenario import Scenario, parse
+from plimsoll.scenarios.text.document import ScenarioError
 
 
 class Flags(TypedDict, total=False):
@@ -58,22 +56,12 @@ class Flags(TypedDict, total=False):
 
 
 _TARGET = (
-    "url", "protocol", "model", "headers", "headers_file", "api_key_env", "api_key_file", "options",
-    "tls_verify", "ca_file",
-)  # fmt: skip
+    *("url", "protocol", "model", "headers", "headers_file", "api_key_env", "api_key_file", "options"),
+    *("tls_verify", "ca_file"),
+)
 _PLAIN = (
-    "name",
-    "mode",
-    "reference",
-    "seed",
-    "workers",
-    "retries",
-    "warmup",
-    "timeout",
-    "connect_timeout",
-    "drain",
-    "objectives",
-    "cancel",
+    *("name", "mode", "reference", "seed", "workers", "retries", "warmup", "timeout", "connect_timeout", "drain"),
+    *("objectives", "cancel"),
 )
 _PARAMS = ("rate", "arrival", "concurrency", "trace", "speed", "window")
 #: What a description tells of, and the flags that change it.
@@ -90,15 +78,14 @@ _SOURCE = ("prompt_tokens", "output_tokens")
 
 
 def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario:
-    """``base`` (or a scenario of defaults) with the given flags over it. Raises ``ScenarioError`` with every
-    problem.
+    """``base`` (or a scenario of defaults) with the given flags over it. Raises ``ScenarioError`` with every problem.
 
-    Without base and kind, ``--trace`` means kind replay, ``--concurrency`` kind concurrency and anything else kind server. A
-    trace that is a file brings the lengths too, unless the base has samples of its own. Another
-    kind starts from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone:
-    that many, and in a closed loop exactly that many; both: both minima. They replace the file's minima and
-    its max_queries, not max_duration. ``headers`` and ``options`` are added to the file's; ``objectives``
-    replace the file's. ``source`` is the kind of source of a scenario that has none (default synthetic_text).
+    Without base and kind, ``--trace`` means kind replay, ``--concurrency`` kind concurrency and anything else kind
+    server. A trace that is a file brings the lengths too, unless the base has samples of its own. Another kind starts
+    from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone: that many, and in a
+    closed loop exactly that many; both: both minima. They replace the file's minima and its max_queries, not
+    max_duration. ``headers`` and ``options`` are added to the file's; ``objectives`` replace the file's. ``source`` is
+    the kind of source of a scenario that has none (default synthetic_text).
     """
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     for key, between in (("window", ".."), ("cancel", ":")):
@@ -240,11 +227,7 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     duration, queries = given.get("duration"), given.get("queries")
     if duration is None and queries is None:
         return
-    labels |= {
-        "stop.min_duration": "--duration",
-        "stop.min_queries": "--queries",
-        "stop.max_queries": "--queries",
-    }
+    labels |= {"stop.min_duration": "--duration", "stop.min_queries": "--queries", "stop.max_queries": "--queries"}
     stop["min_duration"] = 0 if duration is None else duration
     stop["min_queries"] = 1 if queries is None else queries
     kind = kinds().get(mapping["kind"])
@@ -256,7 +239,7 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
 
 
 def _open_loop(kind: Kind, params: Mapping[str, Any]) -> bool:
-    """Whether these params make an open loop; of params that are wrong, and reported as such, what the kind's own do."""
+    """Whether these params make an open loop, or the defaults where these are wrong, which ``parse`` reports."""
     try:
         return kind.open_loop(kind.params.model_validate(params))
     except ValidationError:

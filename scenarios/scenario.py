@@ -1,80 +1,38 @@
-"""Scenario: everything one run is asked to do, validated and frozen. Durations are whole nanoseconds.
+"""Scenario: everything one run is asked to do, validated and frozen; and ``parse``, which makes one of a mapping.
 
-It builds plans and payload sources. It sends nothing, holds no secret and doesn't read objectives: their
-grammar belongs to the judge.
+It builds plans and payload sources. It sends nothing, holds no secret and doesn't read objectives: their grammar
+belongs to the judge. Durations are whole nanoseconds.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-import numpy as np
 from pydantic import (
     BaseModel,
     Field,
     InstanceOf,
     SerializeAsAny,
+    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from plimsoll.scenarios.discovery import kinds, sources
-from plimsoll.scenarios.kind import Frame, Kind, Warmup
+from plimsoll.scenarios.loops import accuracy_plan
+from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.cancellation import CancelSection
-from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.sampling import choose, require_samples
+from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
+from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
-from plimsoll.scenarios.text.durations import Duration, format_duration
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import FileName
-from plimsoll.scenarios.text.strict import STRICT
-
-
-def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, seed: int) -> Plan:
-    """The kind's own plan, cut to one pass over the source. Raises ``ValueError`` for a source without samples.
-
-    A multi-stream's last query has what is left. Of the stop rule only ``max_duration`` stays: a run that takes longer than
-    it is cut short, and says so.
-    """
-    require_samples(n_samples)
-    once = Stop(n_samples, 0, stop.max_duration_ns, n_samples)
-    plan = kind.build(_one_pass(params, n_samples), once, n_samples, seed)
-    chosen = choose("permutation", child(seed, "accuracy"), n_samples, n_samples)
-    if plan.open_loop and plan.n_samples == n_samples:
-        return replace(plan, payload_ix=chosen, stop=once if plan.n_queries > 1 else replace(once, min_queries=1))
-    return _cut(plan, chosen, once)
-
-
-def _one_pass(params: BaseModel, n_samples: int) -> BaseModel:
-    """Params that make no more samples than there are, and whose order is ours."""
-    own: dict[str, Any] = {"samples": n_samples} if "samples" in type(params).model_fields else {}
-    fields = type(params).model_fields
-    if "order" in fields:
-        own["order"] = fields["order"].default
-    return params.model_copy(update=own)
-
-
-def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
-    """As many rows, of as many samples each, as it takes."""
-    per_query = int(plan.offsets[1])
-    rows = -(-len(chosen) // per_query)
-    offsets = np.minimum(np.arange(rows + 1) * per_query, len(chosen))
-    return replace(
-        plan,
-        due_ns=plan.due_ns[:rows],
-        query_id=np.arange(rows),
-        offsets=offsets,
-        sample_ix=np.arange(len(chosen)) % per_query,
-        payload_ix=chosen,
-        after=np.full(rows, -1),
-        stop=replace(once, min_queries=rows, max_queries=rows),
-    )
-
+from plimsoll.scenarios.text.document import Document, ScenarioError
+from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
+from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key")
 _REFERENCE = re.compile(r"\$\{(env|file):[^}]+\}")
@@ -149,8 +107,8 @@ class StopSection(BaseModel):
         if self.max_duration_ns is not None and 0 < self.max_duration_ns <= self.min_duration_ns:
             most, least = format_duration(self.max_duration_ns), format_duration(self.min_duration_ns)
             raise ValueError(
-                f"max_duration {most} is not above min_duration {least}, which alone ends a run (with the first query due "
-                "after it). Raise the maximum or drop it"
+                f"max_duration {most} is not above min_duration {least}, which alone ends a run (with the first query "
+                "due after it). Raise the maximum or drop it"
             )
         if self.max_duration_ns == 0:
             raise ValueError("max_duration is 0: nothing would be sent. Give a time, or drop it")
@@ -188,9 +146,7 @@ class Scenario(BaseModel):
     )
     connect_timeout_ns: Duration = Field(default=10_000_000_000, alias="connect_timeout", gt=0)
     drain_given_ns: Duration | None = Field(
-        default=None,
-        alias="drain",
-        description="Wait for answers after the last query; null: as long as timeout.",
+        default=None, alias="drain", description="Wait for answers after the last query; null: as long as timeout."
     )
     cancel: CancelSection | None = Field(
         default=None, description="Queries to drop after a delay: {share: 0.1, after: 500ms}; null: none."
@@ -270,3 +226,146 @@ class Scenario(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+# -- a mapping becomes a Scenario, or a list of everything that is wrong with it -----------------------------------
+
+M = TypeVar("M", bound=BaseModel)
+
+#: Sections that may be written with nothing below them.
+_SECTIONS = ("params", "target", "stop")
+
+
+def parse(
+    mapping: Mapping[str, Any],
+    where: str = "scenario",
+    *,
+    folder: Path | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Scenario:
+    """The scenario in ``mapping``. Raises ``ScenarioError`` with every problem, each ``where:key.path: what. next
+    step.``, or ``where:line: key.path: ...`` where it was read from a file.
+
+    Relative file names start at ``folder`` (default: stay as they are). ``labels`` renames key paths in messages.
+
+    Which fields ``params`` and ``source`` may have depends on the kinds found on disk: each part is validated by its
+    own model, and the errors are put together.
+    """
+    place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
+    if not isinstance(mapping, Mapping):
+        raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
+    reading = _Reading(place, {"folder": folder})
+    raw = {key: {} if value is None and key in _SECTIONS else value for key, value in mapping.items()}
+    kind, params = reading.kind(raw)
+    source = reading.source(raw.get("source", {"kind": "synthetic_text"}))
+    if kind is not None and params is not None:
+        reading.cross_check(kind, params, raw)
+    # A stand-in where a part is broken, so that the rest is still looked at.
+    whole = {**raw, "params": params or StopSection(), "source": source or StopSection()}
+    if kind is None:
+        whole["kind"] = "?"
+    scenario = reading.validated(Scenario, whole, ())
+    if reading.wrong or scenario is None:
+        order = [item.alias or name for name, item in Scenario.model_fields.items()]
+        raise ScenarioError([text for _, text in sorted(reading.wrong, key=lambda one: _place_in(order, one[0]))])
+    return scenario
+
+
+def _place_in(order: Sequence[str], loc: Loc) -> int:
+    return order.index(str(loc[0])) if loc and loc[0] in order else len(order)
+
+
+class _Reading:
+    """One mapping on its way: ``wrong`` has the place and the text of each problem so far."""
+
+    def __init__(self, place: Place, context: Mapping[str, Any]) -> None:
+        self._place, self._context = place, dict(context)
+        self.wrong: list[tuple[Loc, str]] = []
+
+    def _say(self, loc: Loc, what: str) -> None:
+        self.wrong.append((loc, self._place.say(loc, what)))
+
+    def validated(self, model: type[M], raw: Any, below: Loc) -> M | None:
+        """``raw`` as ``model`` has it; None: it is wrong."""
+        try:
+            return model.model_validate(raw, context=self._context)
+        except ValidationError as error:
+            self.wrong += problems(error, model, self._place, below, _belongs)
+            return None
+
+    def kind(self, raw: Mapping[str, Any]) -> tuple[Kind | None, BaseModel | None]:
+        """The kind and its params; None for each that is wrong."""
+        known, name = kinds(), raw.get("kind")
+        if name is None:
+            self._say(("kind",), f"is missing. Give one of {', '.join(sorted(known))}")
+            return None, None
+        kind = known.get(name) if isinstance(name, str) else None
+        if kind is None:
+            self._say(("kind",), unknown(name, known, "scenario kind"))
+            return None, None
+        return kind, self.validated(kind.params, raw.get("params", {}), ("params",))
+
+    def source(self, raw: Any) -> BaseModel | None:
+        """The source's params; None: they are wrong."""
+        known = sources()
+        if not isinstance(raw, Mapping) or "kind" not in raw:
+            self._say(
+                ("source",),
+                f"does not say its kind. Write source: {{kind: ...}} with one of {', '.join(sorted(known))}",
+            )
+            return None
+        source = known.get(raw["kind"]) if isinstance(raw["kind"], str) else None
+        if source is None:
+            self._say(("source", "kind"), unknown(raw["kind"], known, "payload source"))
+            return None
+        return self.validated(source.params, raw, ("source",))
+
+    def cross_check(self, kind: Kind, params: BaseModel, raw: Mapping[str, Any]) -> None:
+        """What no single section can know: more workers than slots, and plans too large to be meant."""
+        slots, workers = kind.slots(params), raw.get("workers", 1)
+        if slots is not None and isinstance(workers, int) and workers > slots:
+            plural = "s" if slots > 1 else ""
+            text = f"{workers} workers cannot share {slots} slot{plural} of kind {kind.name}. Use at most {slots}"
+            self._say(("workers",), text)
+        try:
+            stop = StopSection.model_validate(raw.get("stop", {})).stop()
+        except ValidationError:
+            return  # reported with the whole
+        size = kind.size(params, stop)
+        if size > MAX_QUERIES:
+            text = f"this plan would hold about {size:,} samples, more than {MAX_QUERIES:,}. Lower rate or minima"
+            self._say(("stop",), text)
+
+
+#: What people call it at the top of a file, and what it is.
+_MEANT = {
+    "duration": "stop.min_duration: it sends for at least this long (stop.max_duration ends it, whatever else)",
+    "queries": "stop.min_queries: it sends at least so many (stop.max_queries ends it at so many)",
+    "requests": "stop.min_queries: it sends at least so many (stop.max_queries ends it at so many)",
+    "slo": "objectives, a list such as ['p99(ttft) <= 200ms']",
+    "slos": "objectives, a list such as ['p99(ttft) <= 200ms']",
+}
+
+
+def _belongs(loc: Loc) -> str:
+    """Where a key that is unknown at ``loc`` belongs; "" for one that is known nowhere."""
+    key = loc[-1] if loc else None
+    if not isinstance(key, str):
+        return ""
+    if len(loc) == 1:
+        if key in _MEANT:
+            return f"Write it as {_MEANT[key]}"
+        for name, model in (("stop", StopSection), ("target", TargetSection)):
+            if key in {item.alias or field for field, item in model.model_fields.items()}:
+                return f"It belongs under {name}, as {name}.{key}"
+    of_kinds = [kind.name for kind in kinds().values() if key in kind.params.model_fields]
+    of_sources = [source.name for source in sources().values() if key in source.params.model_fields and key != "kind"]
+    if loc[0] == "params" and len(loc) == 2 and of_kinds:
+        return f"It belongs to kind {' or '.join(of_kinds)}. Change kind, or take it out"
+    if loc[0] == "source" and len(loc) == 2 and of_sources:
+        return f"It belongs to source {' or '.join(of_sources)}. Change source.kind, or take it out"
+    if len(loc) == 1 and of_kinds:
+        return f"It belongs under params, of kind {' or '.join(of_kinds)}"
+    if len(loc) == 1 and of_sources:
+        return f"It belongs under source, of kind {' or '.join(of_sources)}"
+    return ""

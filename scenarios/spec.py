@@ -1,27 +1,26 @@
-"""Scenario files: the one import others need. ``load``, ``parse``, ``with_flags``, ``json_schema``,
-``library``.
+"""Scenario files: the one import others need. ``load``, ``parse``, ``with_flags``, ``json_schema``, ``library``.
 
-Every problem of a file is reported at once and unknown keys are refused. Nothing here sends anything or reads
-a secret, and objectives are passed on unread.
+Every problem of a file is reported at once and unknown keys are refused. Nothing here sends anything or reads a secret,
+and objectives are passed on unread.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from plimsoll.scenarios.discovery import kinds, sources
 from plimsoll.scenarios.flags import Flags, with_flags
-from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.plugins import kinds, sources
 from plimsoll.scenarios.ready_made import library
-from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
-from plimsoll.scenarios.text.document import Document, read_file
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection, parse
+from plimsoll.scenarios.text.document import Document, ScenarioError, read_file
 from plimsoll.scenarios.text.problems import unknown
 
 __all__ = [
+    "Document",
     "Flags",
     "Scenario",
     "ScenarioError",
@@ -36,21 +35,24 @@ __all__ = [
 ]
 
 
-def load(name_or_path: str | Path) -> Scenario:
-    """The scenario in a file, or the library scenario of that name. Raises ``ScenarioError`` with every
-    problem.
+def load(name_or_path: str | Path | Document) -> Scenario:
+    """The scenario in a file, or the library scenario of that name. Raises ``ScenarioError`` with every problem.
 
-    A text without a folder or ``.yaml`` is a library name first. Relative file names inside start at the
-    file's folder.
+    A text without a folder or ``.yaml`` is a library name first. Relative file names inside start at the file's folder.
     """
-    path = _find(name_or_path)
     mapping = document(name_or_path)
-    mapping.setdefault("name", path.stem)
-    return parse(mapping, mapping.where, folder=path.resolve().parent)
+    assert mapping.path is not None
+    mapping.setdefault("name", mapping.path.stem)
+    return parse(mapping, mapping.where, folder=mapping.path.resolve().parent)
 
 
-def document(name_or_path: str | Path) -> Document:
-    """What stands in that file, as it is written. Raises ``ScenarioError`` for one that can't be read or is not YAML."""
+def document(name_or_path: str | Path | Document) -> Document:
+    """What stands in that file, as it is written; of a document that was read before, a copy.
+
+    Raises ``ScenarioError`` for one that can't be read or is not YAML.
+    """
+    if isinstance(name_or_path, Document):
+        return deepcopy(name_or_path)
     found = read_file(_find(name_or_path), str(name_or_path), "Give a scenario file, or a library name")
     if "arms" in found and "kind" not in found:
         raise ScenarioError([f"{found.where}: is a bake-off file, not a scenario. Run it with: plimsoll bakeoff FILE."])
@@ -76,10 +78,7 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema(by_alias=True, mode="validation")
     definitions: dict[str, Any] = schema.setdefault("$defs", {})
     known = sorted(kinds().values(), key=lambda kind: kind.name)
-    schema["properties"]["kind"] = {
-        "description": "How queries are issued.",
-        "enum": [kind.name for kind in known],
-    }
+    schema["properties"]["kind"] = {"description": "How queries are issued.", "enum": [kind.name for kind in known]}
     schema["oneOf"] = [
         {
             "title": kind.name,

@@ -1,8 +1,7 @@
 """``judge(records, facts, promises)``: everything that a run decides and that its records tell, as one frozen value.
 
-Whether the generator kept its word, the verdict on every objective, goodput and throughput, the error budgets and their alerts,
-warm-up and drift, how requests ended, answers against references, the numbers of speech, and the same run in the words of other
-tools. The same arguments give the same value: no clock, host or file is read. Reports lay it out and decide nothing.
+The verdict on the generator and on every objective, goodput, error budgets, warm-up and drift, and what else ``Judged``
+names. The same arguments give the same value: no clock, host or file is read. Reports lay it out and decide nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from dataclasses import dataclass
 
 from plimsoll.slo.metrics.anatomy import Anatomy, anatomy
 from plimsoll.slo.metrics.speech import without_sounds
-from plimsoll.slo.objectives.budgets.alerts import Budgeted, budgeted
-from plimsoll.slo.objectives.budgets.budget import run_span_ns
-from plimsoll.slo.objectives.budgets.ledger import PERIOD_NS, Ledger, ledger_of
+from plimsoll.slo.objectives.budget import Budgeted, budgeted, run_span_ns
 from plimsoll.slo.objectives.goodput import Goodput, Throughput, goodput, throughput
+from plimsoll.slo.objectives.ledger import PERIOD_NS, Ledger, ledger_of
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.peers.figures import Figures
 from plimsoll.slo.peers.figures import measure as in_other_words
@@ -26,8 +24,7 @@ from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity, assess
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
-from plimsoll.slo.verdict.counts import Counts, count
-from plimsoll.slo.verdict.speech_numbers import Speech, speech
+from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
 from plimsoll.slo.verdict.verdict import Verdict, course_of
 from plimsoll.slo.verdict.verdict import judge as judge_objectives
@@ -35,7 +32,7 @@ from plimsoll.slo.verdict.verdict import judge as judge_objectives
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A run, judged. ``objectives``: those on times and success, so without those on answers. None: the run has no such thing."""
+    """A run, judged; None: it has no such thing. ``objectives``: those on times and success, not those on answers."""
 
     promises: Promises
     objectives: tuple[Objective, ...]
@@ -77,7 +74,9 @@ def judge(
         counts=count(records),
         cancelled=cancelled(records),
         # One ledger at a time: that of fifty million gaps is most of a gigabyte.
-        budgets=tuple(budgeted(ledger, span) for ledger in _ledgers(records, objectives, promises, along)),
+        budgets=tuple(
+            budgeted(ledger, span, confidence=confidence) for ledger in _ledgers(records, objectives, promises, along)
+        ),
         # A ramp or a spike is meant to drift.
         steadiness=steadiness(records, constant_load=not (facts.open_loop and facts.process is None)),
         accuracy=accuracy(scores, confidence),

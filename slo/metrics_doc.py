@@ -1,4 +1,5 @@
-"""The generated parts of docs/reference/metrics.md: every metric from its module's docstring, and other tools' variants.
+"""The generated parts of docs/reference/metrics.md: every metric from its module's docstring, and other tools'
+variants.
 
 ``python -m plimsoll.slo.metrics_doc --write`` brings them up to date; a test fails when they are stale.
 """
@@ -8,10 +9,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from plimsoll.slo.metrics.indicator import ENTRIES, Indicator, catalogue
-from plimsoll.slo.peers.catalogue import CATALOGUE, Peer
+from plimsoll.slo.peers.figures import CATALOGUE, Peer
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "metrics.md"
 
@@ -60,7 +62,7 @@ def _unit(indicator: Indicator) -> str:
 
 
 def _section(indicator: Indicator) -> str:
-    text = inspect.getdoc(inspect.getmodule(indicator.compute)) or ""
+    text = inspect.getdoc(import_module(f"plimsoll.slo.indicators.{indicator.name}")) or ""
     first, _, rest = text.partition("\n\n")
     body = f"{' '.join(first.split())}\n\n{rest}".replace("``", "`").strip()
     facts = (

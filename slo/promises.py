@@ -14,9 +14,9 @@ DEFAULT_CONFIDENCE = "0.95"
 class Promises:
     """What a run is judged against.
 
-    ``objectives``: of the short grammar, both scopes. ``slos``: of OpenSLO documents. ``confidence`` is of each bound alone, as
-    text, strictly between 0 and 1. ``production_per_s``: requests per second in production, for budgets by events.
-    ``notes``: what the user should know of these promises.
+    ``objectives``: of the short grammar, both scopes. ``slos``: of OpenSLO documents. ``confidence`` is of each bound
+    alone, as text, strictly between 0 and 1. ``production_per_s``: requests per second in production, for budgets by
+    events. ``notes``: what the user should know of these promises.
     """
 
     objectives: tuple[Objective, ...] = ()

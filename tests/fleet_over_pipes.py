@@ -1,7 +1,8 @@
 """Agents of a distributed run as processes of this host, with plain pipes where a transport would be: for tests.
 
-Each agent is the real site in a process of its own. What a relay does is done here (``harness/distributed/fleet_messages.py``), and can be done badly:
-clocks that are off or drift, another version, damaged pieces, silence.
+Each agent is the real site in a process of its own. What a relay does is done here
+(``harness/distributed/fleet_messages.py``), and can be done badly: clocks that are off or drift, another version,
+damaged pieces, silence.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 from plimsoll.harness.distributed.fleet import Fleet
 from plimsoll.harness.distributed.fleet_messages import line, pong
 from plimsoll.harness.run.job import prepare
-from plimsoll.harness.series.one_run import carry_out, judge
+from plimsoll.harness.run.judged import judge
+from plimsoll.harness.series.one_run import carry_out
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import Flags
 from plimsoll.slo.records.records import Records

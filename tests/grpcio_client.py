@@ -1,7 +1,8 @@
-"""A gRPC client on grpcio: a second, independent implementation of the seam (``plimsoll.harness.transport.client.Client``).
+"""A gRPC client on grpcio: a second, independent implementation of the seam
+(``plimsoll.harness.transport.client.Client``).
 
-It passes the tests that our own HTTP/2 passes, so that neither is right only by its own lights. Its arrival times are taken when
-Python gets round to it (``stamp = user``).
+It passes the tests that our own HTTP/2 passes, so that neither is right only by its own lights. Its arrival times are
+taken when Python gets round to it (``stamp = user``).
 """
 
 from __future__ import annotations

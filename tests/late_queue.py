@@ -1,7 +1,7 @@
 """Queues in virtual time under a generator that stalls, beside the same queues under a perfect one.
 
-A service time belongs to its request, so that nothing but the arrivals differs. First-come-first-served ones are monotone: earlier
-arrivals make no departure later. The others are not, to see how far a bracket that assumes it errs.
+A service time belongs to its request, so that nothing but the arrivals differs. First-come-first-served ones are
+monotone: earlier arrivals make no departure later. The others are not, to see how far a bracket that assumes it errs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def endless(at: IntArray, service: IntArray) -> IntArray:
 
 
 def picked(key: Callable[[int, int], float]) -> Queue:
-    """One server that takes up, of those who wait, the one of the smallest ``key(arrival, service)``; begun is finished."""
+    """One server that takes up, of those who wait, the one of the smallest ``key(arrival, service)``; begun is
+    finished.
+    """
 
     def serve(at: IntArray, service: IntArray) -> IntArray:
         order, done, waiting = np.argsort(at, kind="stable").tolist(), np.empty_like(at), list[tuple[float, int, int]]()
@@ -64,7 +66,10 @@ shortest = picked(lambda at, service: service)
 
 
 def shared(at: IntArray, service: IntArray) -> IntArray:
-    """Processor sharing: everybody in the house goes equally fast. In the time that everybody has had, each leaves at a fixed mark."""
+    """Processor sharing: everybody in the house goes equally fast.
+
+    In the time that everybody has had, each leaves at a fixed mark.
+    """
     order, done = np.argsort(at, kind="stable").tolist(), np.empty_like(at)
     marks, had, now, next_ = list[tuple[float, int]](), 0.0, 0.0, 0
     while next_ < len(order) or marks:
@@ -82,8 +87,8 @@ def shared(at: IntArray, service: IntArray) -> IntArray:
 
 
 def batches(base_ns: int, each_ns: int, most: int, window_ns: int = 0) -> Queue:
-    """One server of batches, T(B) = base + each x B: whoever waits goes together, at most ``most``; with a ``window`` the first of a
-    batch is waited on for so long, unless the batch is full before. Services are the batch's.
+    """One server of batches, T(B) = base + each x B: whoever waits goes together, at most ``most``; with a ``window``
+    the first of a batch is waited on for so long, unless the batch is full before. Services are the batch's.
     """
 
     def serve(at: IntArray, service: IntArray) -> IntArray:
@@ -103,8 +108,8 @@ def batches(base_ns: int, each_ns: int, most: int, window_ns: int = 0) -> Queue:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a late generator measured of each request (``measured``), what it would have been (``true``), and G (``reach``); ``lowest``: what a
-    FAIL is judged by, L - G and nothing of those that left in a bunch; ns.
+    """What a late generator measured of each request (``measured``), what it would have been (``true``), and G
+    (``reach``); ``lowest``: what a FAIL is judged by, L - G and nothing of those that left in a bunch; ns.
     """
 
     measured: IntArray
@@ -124,7 +129,8 @@ class Case:
 
 
 def stalled(due: IntArray, stalls: int, mean_ns: float, seed: int, overtaking: bool = False) -> IntArray:
-    """When requests left: at once, but for stalls of exponential length at random places, after which all that was due leaves at once.
+    """When requests left: at once, but for stalls of exponential length at random places, after which all that was due
+    leaves at once.
 
     ``overtaking``: only every other request is held up, as if one of two workers stalled.
     """

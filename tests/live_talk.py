@@ -1,4 +1,7 @@
-"""Sessions as the transport leaves them: for tests of what a live protocol says, hears and makes of it. No socket is involved."""
+"""Sessions as the transport leaves them: for tests of what a live protocol says, hears and makes of it.
+
+No socket is involved.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ _SCALARS = (
 
 
 def hostile(kinds: Sequence[str], members: Sequence[str]) -> st.SearchStrategy[list[tuple[bytes, bool]]]:
-    """Sessions of messages that look like a protocol's: its kinds and members, with whatever in them; some are broken, some binary."""
+    """Sessions of messages that look like a protocol's: its kinds and members, with whatever in them; some are broken,
+    some binary.
+    """
     names = st.sampled_from([*members, "type"])
     values = st.recursive(
         _SCALARS | st.sampled_from(kinds),

@@ -1,8 +1,9 @@
 """Judging with the memory of a run held at none, for what can be promised only of a memory that is given.
 
-A test that estimates how long a system remembers can't be monotone in single values: a run that wanders below its limit must
-be undecided, the same run raised to white noise just below the limit must pass, and every step between them makes a request
-slower (docs/evidence/statistics.md). All the rest of a verdict is monotone, and that is what these tests hold.
+A test that estimates how long a system remembers can't be monotone in single values: a run that wanders below its limit
+must be undecided, the same run raised to white noise just below the limit must pass, and every step between them makes
+a request slower (docs/evidence/statistics.md). All the rest of a verdict is monotone, and that is what these tests
+hold.
 """
 
 from __future__ import annotations

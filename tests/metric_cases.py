@@ -1,7 +1,7 @@
 """Every kind of answer, as bytes with arrival times: the cases behind the tables of docs/reference/metrics.md.
 
-``exchange(name)`` is what the transport leaves behind for a case; no clock and no socket is involved. The tables say what
-each case means, and tests/spine/verdict/test_metric_conformance.py holds the two together.
+``exchange(name)`` is what the transport leaves behind for a case; no clock and no socket is involved. The tables say
+what each case means, and tests/spine/verdict/test_metric_conformance.py holds the two together.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ def one(value: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How one protocol ends an answer: the bytes of a whole one, and of one that is cut though it is as politely ended."""
+    """How one protocol ends an answer: the bytes of a whole one, and of one that is cut though it is as politely
+    ended.
+    """
 
     whole: bytes
     cut: bytes
@@ -212,9 +214,11 @@ ENDS: dict[str, End] = {
     "openai-responses": End(
         _responses({"type": "response.completed", "response": {"status": "completed"}}), _responses() + DONE
     ),
-    "openai-responses whole": End(one({"object": "response", "status": "incomplete"}), one({"object": "response", "status": "in_progress"}), JSON, _WHOLE),
+    "openai-responses whole": End(one({"object": "response", "status": "incomplete"}), one({"object": "response",
+        "status": "in_progress"}), JSON, _WHOLE),
     "anthropic-messages": End(_anthropic("end_turn"), _anthropic(None)),
-    "anthropic-messages whole": End(one({**_MESSAGE, "stop_reason": "end_turn"}), one({**_MESSAGE, "stop_reason": None}), JSON, _WHOLE),
+    "anthropic-messages whole": End(one({**_MESSAGE, "stop_reason": "end_turn"}), one({**_MESSAGE,
+        "stop_reason": None}), JSON, _WHOLE),
     "ollama-chat": End(
         lines({"message": {"content": "a"}, "done": False}, {"done": True, "done_reason": "length"}),
         lines({"message": {"content": "a"}, "done": False}, {"done": True}), "application/x-ndjson",
@@ -227,14 +231,17 @@ ENDS: dict[str, End] = {
         events(_TOKEN, _TOKEN | {"generated_text": "aa", "details": _DETAILS}),
         events(_TOKEN, _TOKEN | {"generated_text": "aa", "details": {**_DETAILS, "finish_reason": None}}),
     ),
-    "tgi-generate whole": End(one({"generated_text": "a", "details": _DETAILS}), one({"generated_text": "a", "details": {}}), JSON, _WHOLE),
+    "tgi-generate whole": End(one({"generated_text": "a", "details": _DETAILS}), one({"generated_text": "a",
+        "details": {}}), JSON, _WHOLE),
     "llamacpp-completion": End(
         events({"content": "a", "stop": False}, {"content": "", "stop": True, "stop_type": "limit"}),
         events({"content": "a", "stop": False}, {"content": "", "stop": True, "stop_type": "none"}),
     ),
     "llamacpp-completion older": End(
-        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stopped_eos": True, "stopped_word": False}),
-        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stopped_eos": False, "stopped_word": False}),
+        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stopped_eos": True,
+            "stopped_word": False}),
+        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stopped_eos": False,
+            "stopped_word": False}),
     ),
     "http": End(events({"t": "a"}, {"end": "stop"}) + DONE, events({"t": "a"}) + DONE, SSE, _http(**_EVENTS)),
     "http whole": End(one({"t": "a", "end": "stop"}), one({"t": "a"}), JSON, _http()),

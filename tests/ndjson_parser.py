@@ -1,4 +1,6 @@
-"""A parser of lines that takes them piece by piece: any split of the bytes must give what ``framing.decode_lines`` gives of the whole."""
+"""A parser of lines that takes them piece by piece: any split of the bytes must give what ``framing.decode_lines``
+gives of the whole.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A pytest plug-in: a test of real time that fails is run once more, and no second try is hidden.
 
-A host that stops for tens of milliseconds can spoil any test of real processes; a defect fails both times. The second try
-waits until a bare timer is on time again, half a minute at most. Tests that pass at their second try are printed last and
-counted over all stages of one ``make`` (the file ``PLIMSOLL_SECOND_TRIES`` holds their names); the sixth one fails the run. Tests in virtual time get no second try.
+A host that stops for tens of milliseconds can spoil any test of real processes; a defect fails both times. The second
+try waits until a bare timer is on time again, half a minute at most. Tests that pass at their second try are printed
+last and counted over all stages of one ``make`` (the file ``PLIMSOLL_SECOND_TRIES`` holds their names); the sixth one
+fails the run. Tests in virtual time get no second try.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from _pytest.runner import runtestprotocol
 REAL_TIME = ("tests/e2e/", "tests/real/")
 AGAIN = "second try"
 MOST = 5
-#: A host is quiet when a timer that sleeps for a millisecond at a time is never later than this, for this long. Seconds.
+#: A host is quiet when a timer that sleeps for a millisecond at a time is never later than this, for this long.
+#: Seconds.
 LATE_S, QUIET_S, WAIT_S = 0.003, 0.5, 30.0
 
 
@@ -50,11 +52,13 @@ def _wait_for_a_quiet_host() -> None:
 
 
 class _SecondTries:
-    """The names of the tests that passed at their second try, wherever they ran and in whichever stage."""
+    """The names of the tests that passed at their second try, wherever they ran and in whichever stage; stages may
+    overlap.
+    """
 
     def __init__(self) -> None:
         self._kept = Path(os.environ["PLIMSOLL_SECOND_TRIES"]) if "PLIMSOLL_SECOND_TRIES" in os.environ else None
-        self.names = self._kept.read_text().splitlines() if self._kept and self._kept.exists() else []
+        self.names: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.names += [str(name) for key, name in report.user_properties if key == AGAIN]
@@ -63,7 +67,10 @@ class _SecondTries:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._kept:
             self._kept.parent.mkdir(parents=True, exist_ok=True)
-            self._kept.write_text("".join(f"{name}\n" for name in self.names))
+            with self._kept.open("a+") as kept:
+                kept.write("".join(f"{name}\n" for name in self.names))
+                kept.seek(0)
+                self.names = kept.read().splitlines()
         if len(self.names) > MOST and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

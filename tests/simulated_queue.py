@@ -1,7 +1,7 @@
 """Queues with a known answer, in virtual time: real records and generator facts, so that the full verdict judges them.
 
-A perfect generator and a first-come-first-served queue, nothing else: arrivals are Poisson, service takes a constant or an
-exponential time. Tests of the search run it here thousands of times faster than any server would.
+A perfect generator and a first-come-first-served queue, nothing else: arrivals are Poisson, service takes a constant or
+an exponential time. Tests of the search run it here thousands of times faster than any server would.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from plimsoll.slo.objectives.objective import Objective, parse
 from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.search import sizing
 from plimsoll.slo.search.probe import Answer, Next, Probe, Settings
 from plimsoll.slo.search.search import decide
-from plimsoll.slo.statistics import queueing
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict import verdict as verdicts
@@ -42,15 +42,15 @@ class Queue:
     def line_per_s(self, q: float, within: float) -> float:
         """The closed form: the highest rate at which the q-quantile is within so many service times."""
         if self.service == "exponential" and self.servers == 1:
-            return queueing.mm1_utilisation(q, within) * self.capacity_per_s
+            return max(0.0, 1 + math.log1p(-q) / within) * self.capacity_per_s
         return _invert(self._quantile_at, q, within) * self.capacity_per_s
 
     def _quantile_at(self, rho: float, q: float) -> float:
         if self.service == "constant":
             if self.servers > 1:
                 raise ValueError("no closed form of M/D/c here")
-            return queueing.md1_quantile(rho, q)
-        return queueing.mmc_quantile(self.servers, rho, q)
+            return sizing.md1_quantile(rho, q)
+        return sizing.mmc_quantile(self.servers, rho, q)
 
 
 def _invert(quantile: object, q: float, within: float) -> float:
@@ -91,7 +91,9 @@ def run(queue: Queue, rate_per_s: float, n: int, seed: int) -> tuple[Records, Ge
 
 
 def _one_server(due: npt.NDArray[np.float64], took: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Lindley's recursion without a loop: done_i = C_i + max over k <= i of (due_k - C_(k-1)), C being the sum of service."""
+    """Lindley's recursion without a loop: done_i = C_i + max over k <= i of (due_k - C_(k-1)), C being the sum of
+    service.
+    """
     served = np.cumsum(took)
     return np.asarray(served + np.maximum.accumulate(due - (served - took)))
 
@@ -137,7 +139,9 @@ def search(queue: Queue, settings: Settings, objectives: list[Objective], base: 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How long the shortest probe sends, what comes around each one (to start, to judge, to cool down), and the budget of all."""
+    """How long the shortest probe sends, what comes around each one (to start, to judge, to cool down), and the budget
+    of all.
+    """
 
     probe_s: float = 20.0
     around_s: float = 6.0

@@ -1,4 +1,6 @@
-"""The documentation, kept true: links, commands, examples, keys, columns, codes and names are compared with the code."""
+"""The documentation, kept true: links, commands, examples, keys, columns, codes and names are compared with the
+code.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer.main
+import typer
 from pydantic import BaseModel
 
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
@@ -21,7 +23,6 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._speech.codecs import decodable, encodable
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.verbs import cli_doc
-from plimsoll.harness.verbs.cli import command_line
 from plimsoll.harness.verbs.cli_doc import shown
 from plimsoll.reference_server.__main__ import main as reference_server
 from plimsoll.reference_server.config import MODELS
@@ -30,9 +31,9 @@ from plimsoll.reference_server.misfortune.fault import KINDS as FAULTS
 from plimsoll.reference_server.oracle.__main__ import main as oracle
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reports.format import formats
-from plimsoll.reports.parts import chart_parts, parts
+from plimsoll.reports.parts import charts, parts
 from plimsoll.reports.report import Report
-from plimsoll.scenarios.discovery import kinds, sources
+from plimsoll.scenarios.plugins import kinds, sources
 from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
 from plimsoll.scenarios.spec import library, parse
 from plimsoll.scenarios.text.document import read_document
@@ -42,9 +43,8 @@ from plimsoll.slo.objectives import objective
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
 from plimsoll.slo.validity import validity
+from tests.command import verbs
 from tests.e2e.plimsoll import FILES
-
-app = command_line()
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -127,7 +127,7 @@ def commands(text: str) -> Iterator[str]:
 
 def read_command(words: list[str]) -> None:
     """Read a ``plimsoll`` command line as the program would, without running it. Raises what it would raise."""
-    command: Any = typer.main.get_command(app)
+    command: Any = verbs()
     while words and hasattr(command, "commands"):
         assert words[0] in command.commands, f"no verb {words[0]!r}"
         command = command.commands[words[0]]
@@ -166,6 +166,22 @@ def test_the_first_pages_are_short_and_the_picture_is_small() -> None:
     assert (ROOT / "docs/report.png").stat().st_size <= 200_000
 
 
+def test_the_tree_of_the_architecture_is_the_tree() -> None:
+    """Each package with its rooms, none left out and none that is gone; and every file that a recipe names is there."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    drawn: dict[str, set[str]] = {}
+    package = ""
+    for line in text.split("```")[1].splitlines()[1:]:
+        names = re.findall(r"(?<![\w/])([a-z_]+)/(?!\w)", line)
+        package = package if line.startswith(" ") else names.pop(0)
+        drawn.setdefault(package, set()).update(names)
+    for name in ("scenarios", "harness", "slo", "reports", "reference_server", "plimsoll"):
+        folders = {path.name for path in (ROOT / name).iterdir() if path.is_dir() and not path.is_symlink()}
+        assert drawn[name] - {"engine"} == folders - {"__pycache__", "engine"}, name
+    for path in re.findall(r"`((?:scenarios|harness|slo|reports|tests)/[a-z_/]+(?:\.py)?)`", text):
+        assert (ROOT / path).exists(), path
+
+
 def test_every_page_is_in_the_index() -> None:
     shelves = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".json") and path != INDEX}
     text = INDEX.read_text(encoding="utf-8")
@@ -177,7 +193,7 @@ def test_every_verb_is_documented() -> None:
         children: Mapping[str, Any] = getattr(command, "commands", {})
         yield from (path,) if not children else (p for name in children for p in walk(f"{path} {name}", children[name]))
 
-    root: Any = typer.main.get_command(app)
+    root: Any = verbs()
     heads = re.findall(r"^## (.*)$", page("cli"), re.MULTILINE)
     assert sorted(walk("plimsoll", root)) == sorted(heads)
     assert {f"plimsoll {name}" for name in root.commands} == set(
@@ -211,7 +227,9 @@ def examples() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("where", "text"), examples(), ids=[where for where, _ in examples()])
 def test_the_first_request_of_every_scenario_example_can_be_written(where: str, text: str) -> None:
-    """What an example's options and source make together: a template with a wrong name or a model that is missing shows here."""
+    """What an example's options and source make together: a template with a wrong name or a model that is missing shows
+    here.
+    """
     scenario = parse({"kind": "server", **read_document(text, where)}, where)
     target = scenario.target
     source: Any = scenario.source
@@ -292,7 +310,7 @@ def test_what_is_generated_is_up_to_date(path: Path) -> None:
 
 
 def test_a_table_of_options_is_made_anew_around_what_the_page_says_of_each() -> None:
-    old = "## tgi-generate\n\n| option | default | meaning |\n|---|---|---|\n| `gone` | `1` | x |\n| `stream` | `7` | or \\| not |\n\nMore.\n"
+    old = "## tgi-generate\n\n| option | default | meaning |\n|---|---|---|\n| `gone` | `1` | x |\n| `stream` | `7` | or \\| not |\n\nMore.\n"  # noqa: E501
     made = cli_doc.option_tables(old)
     assert "| `stream` | `true` | or \\| not |\n" in made
     assert "gone" not in made
@@ -304,7 +322,9 @@ def test_a_table_of_options_is_made_anew_around_what_the_page_says_of_each() -> 
 
 @pytest.mark.parametrize("protocol", protocols())
 def test_a_protocol_that_takes_options_says_which(protocol: str) -> None:
-    """An unknown option is refused with the names of the known ones: they are those of the model that the page shows."""
+    """An unknown option is refused with the names of the known ones: they are those of the model that the page
+    shows.
+    """
     spec = protocols()[protocol]
     told = spec.check({"no_such_option": 1})
     known = {name for text in told for name in re.findall(r"\w+", text.partition("Known ones:")[2])}
@@ -360,7 +380,7 @@ def test_the_exit_codes_are_those_of_the_program() -> None:
         ("metrics", parts.Metric),
         ("throughput", parts.Throughput),
         ("counts", parts.Counts),
-        ("charts", chart_parts.Charts),
+        ("charts", charts.Charts),
     ],
 )
 def test_every_key_of_the_report_is_listed(heading: str, model: type[BaseModel]) -> None:

@@ -1,7 +1,8 @@
-"""Both ends of a conversation without a network: a client that follows a script, and speech models that do as they are told.
+"""Both ends of a conversation without a network: a client that follows a script, and speech models that do as they are
+told.
 
-The listener hears text: each sample's value, times 1000, is a character of what is being said, 0 is silence. So a test says what is heard by
-the audio it sends, and times follow from the sample rate.
+The listener hears text: each sample's value, times 1000, is a character of what is being said, 0 is silence. So a test
+says what is heard by the audio it sends, and times follow from the sample rate.
 """
 
 from __future__ import annotations

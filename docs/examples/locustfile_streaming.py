@@ -3,7 +3,8 @@
     plimsoll serve --model scripted --ttft 50ms --itl 10ms &
     locust -f docs/examples/locustfile_streaming.py --headless -u 20 -r 20 -t 30s --host http://127.0.0.1:8000
 
-The exit code is the verdict on ``slo``: 0 pass, 1 an objective failed, 3 too little data to say, 4 the figures can't be trusted.
+The exit code is the verdict on ``slo``: 0 pass, 1 an objective failed, 3 too little data to say, 4 the figures can't be
+trusted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The other end of a calibration: a scripted server on a core of its own, and what it says it wrote and when.
+"""The server that a calibration measures against: scripted, on a core of its own, and saying what it wrote when.
 
-The exact server (``plimsoll.reference_server.oracle``) where it was built, else the scripted one in Python, which is
-slower: then the table says so. Both share a wire contract with us, never code.
+It is the exact one (``plimsoll.reference_server.oracle``) where that was built, else the slower one in Python, and the
+table says which. Both share a wire contract with us, never code.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""``plimsoll calibrate``: what this machine can do honestly, measured with real workers against a server of known
-times.
+"""``plimsoll calibrate``: real workers against a server of known times show what this machine can measure honestly.
 
-Every probe is a short run as any other, through the coordinator, in a temporary folder; it counts as kept when the run
-is VALID and neither the lag nor the error in arrival times has a p99 above 1 ms. Nothing about the machine is assumed:
-loads climb until one is not kept. Judging later runs by the table is ``harness/host/calibration_table.py``'s.
+Every probe is a short run through the coordinator, in a temporary folder. It is kept when the run is VALID and neither
+the lag nor the error in arrival times has a p99 above 1 ms; loads climb until one is not kept.
+``harness/host/calibration_table.py`` judges later runs by the table.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host import calibration_table, limits
 from plimsoll.harness.host.calibration_table import HONEST_NS, SATURATED, Host, Probe, Spread, Table
 from plimsoll.harness.run import rundir
-from plimsoll.harness.run.coordinator import Coordinator, Job
+from plimsoll.harness.run.coordinator import Coordinator, Job, lateness
 from plimsoll.harness.run.progress import human_ns
-from plimsoll.harness.run.timer import lateness
 from plimsoll.harness.transport.client import MAX_OUTSTANDING, Target
 from plimsoll.scenarios.spec import parse
-from plimsoll.scenarios.text.durations import parse_duration
+from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess

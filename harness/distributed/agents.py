@@ -1,28 +1,34 @@
-"""Who takes part in a distributed run: each agent and what is known of it, and who is refused, with the reason. Pure:
-nothing is sent.
+"""Who takes part in a distributed run: each agent, what is known of it, who is refused and why. It sends nothing.
 
-A refusal concerns one agent and stops no other; the run's manifest names everybody who was refused.
-
-Each host's monotonic clock counts from a moment of its own. A ping that left at ``sent`` and was back at ``back`` on
-the master's clock, and was stamped ``got`` on the agent's, says that the offset (agent - master) lies in ``got - back
-.. got - sent``, however unequal the two ways were. The middle is off by at most half the round trip, so the ping with
-the shortest round trip is the best (RFC 5905's clock filter). The offset serves one purpose: to say t0 to each agent in
-its own time. Latencies are differences on one host's clock and never see it.
+A refusal concerns one agent and stops no other; the run's manifest names everybody who was refused. Digests of our own
+code and of a scenario's data tell whether two hosts would do the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from plimsoll.harness.run.coordinator import last_words
+import numpy as np
+
+import plimsoll
+from plimsoll.harness.run.accounts import last_words
 from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 
-# -- clocks -----------------------------------------------------------------------------------------------------------
+# -- clocks ---------------------------------------------------------------------------------------------------------
+#
+# Each host's monotonic clock counts from a moment of its own. A ping that left at ``sent`` and was back at ``back`` on
+# the master's clock, and was stamped ``got`` on the agent's, says that the offset (agent - master) lies in ``got - back
+# .. got - sent``, however unequal the two ways were; the ping with the shortest round trip is the best (RFC 5905). The
+# offset serves one purpose: to say t0 to each agent in its own time. Latencies never see it.
+
 #: Pings of one measurement, one after the other: the best of 16 finds a quiet moment on a busy path.
 PINGS = 16
 #: Two quartz clocks apart: 20 to 50 parts in a million each at worst; hosts that keep time differ by less than 1.
@@ -160,8 +166,8 @@ class Agent:
             return None
         return (
             f"the clock of agent {self} moved by {seen.moved_ns / 1e6:+.3f} ms against the master's in "
-            f"{seen.elapsed_ns / 1e9:.1f} s, "
-            f"limit {seen.allowed_ns / 1e6:.3f} ms: its queries were not sent when the plan says"
+            f"{seen.elapsed_ns / 1e9:.1f} s, limit {seen.allowed_ns / 1e6:.3f} ms: "
+            "its queries were not sent when the plan says"
         )
 
     def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int, now_ns: int) -> None:
@@ -264,8 +270,8 @@ class Roster:
         return self._refuse(
             str(agent),
             f"its wall clock is {abs(error_ns) / 1e9:.1f} s {way} the master's, limit {WALL_LIMIT_NS / 1e9:g} s: "
-            "server logs could not be "
-            "joined to the records by time. Set the clocks (chronyc makestep) and start it again",
+            "server logs could not be joined to the records by time. "
+            "Set the clocks (chronyc makestep) and start it again",
         )
 
     def forget(self, agent: Agent) -> None:
@@ -302,8 +308,7 @@ def _host(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 def _refusal(who: Sequence[str], reason: str) -> str:
     if len(who) == 1:
         return f"agent {who[0]} was refused: {reason}"
-    more = f" and {len(who) - NAMED} more" if len(who) > NAMED else ""
-    return f"agents {', '.join(who[:NAMED])}{more} were refused, each because {reason}"
+    return f"agents {_listed(who)} were refused, each because {reason}"
 
 
 def deal(shards: int, offers: Sequence[int]) -> list[list[int]]:
@@ -332,5 +337,72 @@ def many(n: int, what: str) -> str:
 
 def named(agents: Sequence[Agent]) -> str:
     """They, in brackets, with a space before; nothing of none."""
-    more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
-    return f" ({', '.join(map(str, agents[:NAMED]))}{more})" if agents else ""
+    return f" ({_listed(agents)})" if agents else ""
+
+
+def _listed(names: Sequence[object]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(map(str, names[:NAMED]))}{more}"
+
+
+# -- whether two hosts would do the same -----------------------------------------------------------------------------
+
+_ROOT = Path(plimsoll.__file__).parent
+#: What decides which queries are sent, when, how, and what is recorded of them.
+_PACKAGES = ("documents", "scenarios", "harness", "slo")
+#: Not the engine: its sources are not in every installation, and its build differs by machine.
+_SUFFIXES = (".py", ".yaml")
+#: Payloads looked at: the first, the last and others evenly between.
+SAMPLED = 64
+
+
+def code_digest(root: Path = _ROOT) -> str:
+    """SHA-256 in hex over every source file of the packages that plan, send and record."""
+    digest = hashlib.sha256(b"plimsoll.code/1")
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in _SUFFIXES and path.is_file():
+                _add(digest, path.relative_to(root).as_posix().encode())
+                _add(digest, path.read_bytes())
+    return digest.hexdigest()
+
+
+def payload_digest(source: PayloadSource) -> str:
+    """SHA-256 in hex over how many payloads there are and the content of up to ``SAMPLED`` of them."""
+    digest = hashlib.sha256(b"plimsoll.payloads/1")
+    n = len(source)
+    _add(digest, str(n).encode())
+    for index in sorted({round(place * (n - 1) / max(SAMPLED - 1, 1)) for place in range(SAMPLED)} if n else ()):
+        payload = source.payload(index)
+        fields = {name: getattr(payload, name) for name in type(payload).__dataclass_fields__}
+        for part in _flat(fields):
+            _add(digest, part)
+    return digest.hexdigest()
+
+
+def _flat(value: Any) -> Iterator[bytes]:
+    """A nested value as byte strings: equal values give equal ones on any machine."""
+    if isinstance(value, Mapping):
+        yield f"mapping {len(value)}".encode()
+        for key in sorted(value, key=str):
+            yield str(key).encode()
+            yield from _flat(value[key])
+    elif isinstance(value, bytes | bytearray | memoryview):
+        yield bytes(value)
+    elif isinstance(value, np.ndarray):
+        yield f"array {value.dtype.str} {value.shape}".encode()
+        yield np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield f"list {len(value)}".encode()
+        for item in value:
+            yield from _flat(item)
+    elif hasattr(type(value), "__dataclass_fields__"):
+        yield from _flat({name: getattr(value, name) for name in type(value).__dataclass_fields__})
+    else:
+        yield f"{type(value).__name__} {value!r}".encode()
+
+
+def _add(digest: Any, part: bytes) -> None:
+    """Length first, so that no two different lists of parts spell the same stream."""
+    digest.update(len(part).to_bytes(8, "little"))
+    digest.update(part)

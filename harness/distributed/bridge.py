@@ -1,12 +1,8 @@
-"""Who starts a process that speaks Locust: the coordinator's bridge to its agents, and an agent that stands by for
-runs.
+"""Who starts a process that speaks Locust: the coordinator's bridge to its agents, and an agent that waits for runs.
 
-Locust patches the interpreter as it is imported, so it never runs in either of them. This file starts ``locust_.py``
-and reads and writes its lines; what the messages to agents say is ``harness/distributed/fleet_messages.py``'s, and who
-is an agent is the fleet's.
-
-The bridge's lines are the envelopes of ``fleet_messages.py``, and one more, which comes first: ``{"event": "listening",
-"at": "HOST:PORT", "web": URL | null}``, or ``{"event": "fault", "errors": [...]}`` where that can't be.
+Locust patches the interpreter as it is imported, so it never runs in them: this file starts ``locust_.py`` and reads
+and writes its lines. They are envelopes (``docs/reference/distributed-messages.md``) and one more, which comes first:
+``{"event": "listening", "at": "HOST:PORT", "web": URL | null}``, or ``{"event": "fault", "errors": [...]}``.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
+from plimsoll.harness.distributed import fleet_messages as messages
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.process import child
@@ -172,7 +169,7 @@ class Bridge(Watcher):
         """Send one line; a dead process hears nothing, and ``hear`` says so."""
         if self._writer is not None and not self._writer.is_closing():
             with contextlib.suppress(OSError, RuntimeError):
-                self._writer.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                self._writer.write(messages.line(line))
 
     async def close(self) -> None:
         """Let it tell the agents and end; a master that was there before us stays. Never raises."""
@@ -267,8 +264,7 @@ class Standby:
             self._waits = True
             self._notice(
                 f"nobody answers at {self._master} yet: waiting. Is `plimsoll run ... --locust-master` (or locust "
-                "--master) "
-                "running there, and may this host reach its port?"
+                "--master) running there, and may this host reach its port?"
             )
 
     def _after(self, last: dict[str, Any], code: int) -> ExitCode | None:

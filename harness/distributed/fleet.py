@@ -1,10 +1,8 @@
-"""The workforce of a distributed run: workers on other hosts, each agent with some shards of one plan, as if they were
-processes here.
+"""The workforce of a distributed run: workers on other hosts, each agent with some shards of one plan.
 
-Wait for the agents, refuse who would not do the same as we do, tell each its shards, compare what they computed,
-measure their clocks, say t0 to each in its own time, take in what they measured while they measure it, and say what
-went wrong. How messages travel is the bridge's (``fleet_messages.Bridge``); nothing here knows Locust, sends a query or
-judges a result.
+It waits for the agents, tells each its shards, compares what they computed, measures their clocks, says t0 to each in
+its own time, takes in what they measure, and says what went wrong. How messages travel is the bridge's; nothing here
+knows Locust, sends a query or judges a result.
 """
 
 from __future__ import annotations
@@ -19,8 +17,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from plimsoll.harness.distributed import identity, intervals
-from plimsoll.harness.distributed.agents import NAMED, PINGS, Agent, Echo, Roster, deal, many, named, wall_error
+from plimsoll.harness.distributed import intervals
+from plimsoll.harness.distributed.agents import (
+    NAMED,
+    PINGS,
+    Agent,
+    Echo,
+    Roster,
+    code_digest,
+    deal,
+    many,
+    named,
+    payload_digest,
+    wall_error,
+)
 from plimsoll.harness.distributed.fleet_messages import LIMIT, SILENCE_S, Assembly, Bridge, Damaged, line, shard_of
 from plimsoll.harness.distributed.intervals import Merged
 from plimsoll.harness.errors import HarnessFault
@@ -72,7 +82,7 @@ class Fleet:
         self._bridge = bridge
         self._expected = expected
         self._patience_s, self._silence_s, self._lead_ns = patience_s, silence_s, lead_ns
-        self._roster = Roster(package_version(), identity.code_digest(), expected)
+        self._roster = Roster(package_version(), code_digest(), expected)
         self._plan: Plan | None = None
         self._scenario: Scenario | None = None
         self._notice: Callable[[str], None] = lambda text: None
@@ -115,8 +125,7 @@ class Fleet:
         if len(there) < self._expected:
             text = (
                 f"--expect-workers {self._expected}: {self._patience_s:g} s went by and {many(len(there), 'agent')} "
-                "came"
-                f"{named(there)}. Nothing was sent. Start the others (plimsoll agent), or expect fewer"
+                f"came{named(there)}. Nothing was sent. Start the others (plimsoll agent), or expect fewer"
             )
             await self._or_end([text, *self._roster.refusals()])
         self._roster.begun = True
@@ -138,7 +147,7 @@ class Fleet:
         for agent, message in zip(self._agents, messages, strict=True):
             self._say(agent, message)
         self._scenario = scenario = parse(specs[0]["scenario"], specs[0]["where"])
-        payloads = await asyncio.to_thread(lambda: identity.payload_digest(scenario.source_object()))
+        payloads = await asyncio.to_thread(lambda: payload_digest(scenario.source_object()))
         await self._until(lambda: all(agent.ready or agent.faults or agent.lost for agent in self._agents))
         faults = [*(text for agent in self._agents for text in agent.faults), *self._gone()]
         if not faults and self._plan is not None:
@@ -156,10 +165,9 @@ class Fleet:
 
     def _gone(self) -> list[str]:
         found = [f"agent {agent} {agent.lost}. Nothing was sent" for agent in self._agents if agent.lost]
-        return [
-            *found,
-            *([f"stopped before the first query ({self._stopped}): nothing was sent"] if self._stopped else []),
-        ]
+        if self._stopped:
+            found.append(f"stopped before the first query ({self._stopped}): nothing was sent")
+        return found
 
     async def _or_end(self, faults: Sequence[str]) -> None:
         """Nothing begins with a fault: everybody goes home, and the user is told all of them."""
@@ -369,9 +377,8 @@ class Fleet:
         after = f" {(time.monotonic_ns() - self._t0_ns) / 1e9:.1f} s after t0" if self._t0_ns else ""
         first, colon, rest = reason.partition(":")
         agent.lost = f"{first}{after}{colon}{rest}"
-        self._say(
-            agent, {"type": "orphaned", "reason": "the master gave this agent up"}
-        )  # it may only have been away: it must not go on
+        # It may only have been away: it must not go on.
+        self._say(agent, {"type": "orphaned", "reason": "the master gave this agent up"})
         if self._t0_ns:
             kept = f"; rows that it had not handed over are in {agent.ready['folder']} there" if agent.ready else ""
             self._notice(f"warning: agent {agent} {agent.lost}{kept}. The others go on; the run will be INVALID")
@@ -433,9 +440,8 @@ def invitations(spec: Mapping[str, Any], agents: Sequence[Agent]) -> tuple[list[
     """
     scenario = deepcopy(dict(spec["scenario"]))
     scenario["target"] = {**scenario["target"], "url": spec["target"]["url"], "model": spec["target"]["model"]}
-    if _implied(
-        spec["target"], scenario["target"]
-    ):  # so that an agent without it says so, and does not ask without a key
+    # So that an agent without the key says so, and does not ask without one.
+    if _implied(spec["target"], scenario["target"]):
         scenario["target"]["api_key_env"] = IMPLICIT_KEY
     message = {
         "type": "plan",
@@ -456,8 +462,7 @@ def invitations(spec: Mapping[str, Any], agents: Sequence[Agent]) -> tuple[list[
     if size > LIMIT // 2:  # the other half is for the list of shards
         faults.append(
             f"the scenario is {size} bytes long, and at most {LIMIT // 2} travel to an agent. Put its data into a file "
-            "that every agent "
-            "has, and name that"
+            "that every agent has, and name that"
         )
     return [{**message, "mine": list(agent.shards)} for agent in agents], faults
 
@@ -475,8 +480,7 @@ def literals(target: Mapping[str, Any]) -> list[str]:
     places |= {f"target.options.{name}": (target.get("options") or {}).get(name) for name in ("headers", "metadata")}
     found = [
         f"{place}.{name}: a credential stands there in the clear, and would travel to every agent. Write "
-        f"${{env:NAME}}, and set NAME on "
-        "each agent"
+        f"${{env:NAME}}, and set NAME on each agent"
         for place, pairs in places.items()
         if isinstance(pairs, Mapping)
         for name, value in pairs.items()
@@ -486,8 +490,7 @@ def literals(target: Mapping[str, Any]) -> list[str]:
     if url_secrets(url) or urlsplit(url).password:
         found.append(
             "target.url: a credential stands in it, and would travel to every agent. Write it as a header with "
-            "${env:NAME}, and set "
-            "NAME on each agent"
+            "${env:NAME}, and set NAME on each agent"
         )
     return found
 
@@ -504,8 +507,7 @@ def differences(agents: Sequence[Agent], fingerprint: str, payloads: str) -> lis
         elif said.get("payloads") != payloads:
             found.append(
                 f"agent {agent} has other data for this scenario than the master (the digests of its payloads differ). "
-                "Copy the "
-                "master's files there"
+                "Copy the master's files there"
             )
     return found
 
@@ -527,9 +529,8 @@ class Intake:
     def __init__(self, folder: Path, keep: Callable[[int, Records], None]) -> None:
         self._folder = folder
         self._keep = keep
-        self._open: dict[
-            str, tuple[str, Assembly]
-        ] = {}  # of each agent the file that it began last: they come one after the other
+        #: Of each agent the file that it began last: they come one after the other.
+        self._open: dict[str, tuple[str, Assembly]] = {}
         self._again: set[str] = set()
         self.faults: list[str] = []
         self.bytes = 0

@@ -1,75 +1,7 @@
-"""What the master of a distributed run and its agents say to each other: one JSON object a line, at most ``LIMIT``
-bytes.
+"""What the master of a distributed run and its agents say to each other: JSON, a line of at most ``LIMIT`` bytes each.
 
-Three processes take part. The **fleet** (``harness/distributed/fleet.py``) is the workforce of the master's
-coordinator. The **site** (``python -m plimsoll.harness.distributed.site``) is a clean process on the agent's host that
-starts that host's workers. Between them is a transport that knows none of these messages but one: its master's end
-talks to the fleet in **envelopes**, and its agent's end (the **relay**) passes messages to the site's stdin and lines
-of the site's stdout back. The transport is Locust's in ``locust_.py`` and plain pipes in the tests. Nothing here sends,
-and nothing here holds a secret: keys and headers are resolved on each agent from its own environment and files.
-
-Envelopes. From the fleet to the transport: ``{"to": AGENT, "message": {...}}`` (``AGENT`` is the transport's own name
-of the agent, ``"*"`` is everybody). From the transport to the fleet::
-
-    {"from": AGENT, "message": {...}, "at_ns": N}   at_ns, where given: when it arrived, on this host's monotonic clock
-    {"event": "joined", "agent": AGENT}             the transport has a new agent; the fleet waits for its hello
-    {"event": "lost", "agent": AGENT, "reason": "..."}   it left, or its transport says nothing any more
-    {"event": "stop", "reason": "..."}              the user pressed stop: no more queries, answers are waited for
-
-The relay's duties, all of them:
-
-1. Start the site (stdin and stdout are pipes, stderr is the agent's own) and pass its lines on as they are. Its first
-   line is ``hello``; send that when the master can be reached.
-2. Answer ``ping`` itself, at once, with ``pong``. Pings never reach the site.
-3. Pass every other message to the site's stdin, in order.
-4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk.
-   ``orphaned`` (with a ``reason``), from a master that has given the agent up, means the same; the relay may pass it on
-   or close stdin.
-5. Say ``ended`` when the site has ended, whatever the reason.
-
-The master's end of the transport may set ``sent_ns`` of a ``ping`` anew as it sends it: the later the stamp, the
-tighter the bound.
-
-A run, in order (> master to agent, < agent to master)::
-
-    < hello        > ping  < pong (answered by the relay)   > accepted | refused
-    > plan         < ready | fault
-    > ping  < pong, many times; the same again after the last worker
-    > go           < workers, piece, intervals ... ;  > taken, again, stop, drop, kill, orphaned
-    < finished     > bye          < ended
-    < alive        once a second, from hello to the end
-
-Their fields, besides ``type``. Each ``..._ns`` is a time of the monotonic clock of who is named:
-
-- ``hello``, the site's first line: ``name``, unique in the run; ``version``; ``code``, digest of the source tree
-  (``identity.code_digest``); ``workers`` that the agent offers (None: as many as the scenario says); ``host``
-  (``manifest.host_facts``).
-- ``accepted`` has none. ``refused``: ``reason``, and what to do; the site says it on stderr and ends. ``late``: nothing
-  is wrong with it, and the next run may have it.
-- ``ping``: ``number``, ``sent_ns`` (the master's). ``pong``: both again, and ``got_ns`` and ``wall_ns``, the agent's
-  clocks as it came.
-- ``plan``, all that a site needs, and no secret: ``scenario`` as ``plimsoll.scenarios.spec`` has it, references to
-  secrets unresolved, the master's URL and model in its target; ``where``; ``run_id``; ``shards`` of the whole run;
-  ``dealing`` (``plimsoll.scenarios.plan.plan.Dealing``); ``mine``, this site's shards; ``status_ns``, how often to send
-  ``workers``.
-- ``ready``, each worker has prepared its shard: ``fingerprints`` by shard (as text); ``payloads``, digest of the data
-  (``identity.payload_digest``); ``folder`` where segments are until the master has them.
-- ``fault``, nothing was sent from there: ``errors``; ``code``, an exit code (5: the endpoint is unreachable from
-  there).
-- ``go``: ``t0_ns`` (the agent's). ``stop`` and ``drop`` are passed to the workers as they are
-  (``harness/generator/worker.py``). ``kill``: end them now.
-- ``workers``: ``lines``, pairs of a shard and its ``status`` message (``plimsoll.harness.run.watcher.Watcher.heard``):
-  counters are cumulative, histograms hold everything since the line before, merged.
-- ``piece``, a part of one sealed file: ``file``; ``piece`` (from 0) of ``pieces``; ``bytes`` and ``sha256`` of the
-  whole file; ``data`` in base64.
-- ``taken``, the next piece may come: ``file``, ``piece``; ``whole``, the master is done with the file; ``good``, and
-  has kept it. ``again`` instead, once a file: ``file`` did not have its digest, send all of it once more.
-- ``intervals``: ``rows``, increments of HDR histograms: second after t0, metric, indices of counts, counts, in the
-  layout ``plimsoll.slo.statistics.distribution.DEFAULT_HDR``.
-- ``finished``, every worker is done or dead and the master has every file: ``done`` by shard, the worker's last message
-  or None; ``deaths`` by shard; ``died_ns``, when after t0 that was noticed; ``cpu_s`` of the site itself since ``go``,
-  without its workers.
-- ``ended``, said by the relay: ``code`` of the site as ``subprocess`` has it.
+``docs/reference/distributed-messages.md`` has every message and the duties of who carries them. Nothing here sends, and
+nothing here holds a secret: keys and headers are resolved on each agent from its own environment and files.
 """
 
 from __future__ import annotations
@@ -80,11 +12,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.slo.records.records import MOST_WORKERS
+
+T = TypeVar("T")
 
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
 LIMIT = 256 * 1024
@@ -100,7 +34,7 @@ ROWS = "plimsoll-rows"
 
 
 class Bridge(Protocol):
-    """The transport's end at the master: envelopes, as above."""
+    """The transport's end at the master: envelopes."""
 
     async def hear(self) -> Mapping[str, Any] | None:
         """The next envelope; None when the transport is gone."""
@@ -112,6 +46,20 @@ class Bridge(Protocol):
 def line(message: Mapping[str, Any]) -> bytes:
     """One message as it travels."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def batches(sized: Iterable[tuple[T, int]], room: int) -> Iterator[list[T]]:
+    """Things in order, each with its size, in lists of at most ``room`` bytes; a larger one is in a list by itself."""
+    batch: list[T] = []
+    used = 0
+    for one, size in sized:
+        if batch and used + size > room:
+            yield batch
+            batch, used = [], 0
+        batch.append(one)
+        used += size
+    if batch:
+        yield batch
 
 
 def pong(ping: Mapping[str, Any], monotonic_ns: int, wall_ns: int) -> dict[str, Any]:
@@ -168,6 +116,7 @@ def _status(value: Any) -> bool:
         isinstance(value, dict)
         and all(_count(value.get(name)) for name in COUNTS)
         and all(_spread(value.get(name)) for name in FRESH)
+        and _table(value.get("others", {}), _spread)
     )
 
 
@@ -215,7 +164,7 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-#: What Locust's master takes from processes with streaming users (``streaming_rows.Kept``): in each message, in each
+#: What Locust's master takes from processes with streaming users (``streaming_session.Kept``): in each message, in each
 #: piece, in the last.
 _OF_ROWS: Mapping[str, Callable[[Any], bool]] = {
     "index": lambda one: _whole(one) and 0 <= one < MOST_WORKERS,

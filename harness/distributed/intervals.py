@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.harness.distributed.fleet_messages import batches
 from plimsoll.harness.generator.segments import read_segment
 from plimsoll.harness.process.writing import whole
 from plimsoll.scenarios.plan import cancellation
@@ -25,7 +26,7 @@ from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import Records
-from plimsoll.slo.statistics import hlog
+from plimsoll.slo.statistics import distribution
 from plimsoll.slo.statistics.distribution import DEFAULT_HDR, IntArray
 
 METRICS = ("latency", "ttft", "tpot", "itl")
@@ -113,14 +114,14 @@ class Merged:
 
     def log(self, t0_wall_ns: int) -> str:
         """``intervals.hlog``: one line for each second and metric, in order of time; printed maxima are in ms."""
-        return "".join(hlog.lines(t0_wall_ns / 1e9, self._intervals()))
+        return "".join(distribution.lines(t0_wall_ns / 1e9, self._intervals()))
 
-    def _intervals(self) -> Iterator[hlog.Interval]:
+    def _intervals(self) -> Iterator[distribution.Interval]:
         for (second, metric), parts in sorted(self._parts.items()):
             index, number = _added(parts)
             counts: IntArray = np.zeros(_COUNTS, np.int64)
             counts[index] = number
-            yield hlog.Interval(float(second), 1.0, counts, tag=metric)
+            yield distribution.Interval(float(second), 1.0, counts, tag=metric)
 
 
 def _added(parts: Sequence[_Part]) -> _Part:
@@ -133,22 +134,15 @@ def _added(parts: Sequence[_Part]) -> _Part:
     return index, total.astype(np.uint32)
 
 
-def split(rows: Sequence[Row], room: int) -> Iterator[list[Row]]:
+def split(rows: Iterable[Row], room: int) -> Iterator[list[Row]]:
     """The rows in lists whose JSON stays below ``room`` bytes (16 for a count with its index, 64 for a row)."""
-    batch: list[Row] = []
-    used = 0
     most = max(1, (room - 64) // 16)
-    for second, name, at, counts in rows:
-        for first in range(0, len(at), most):
-            part = (second, name, at[first : first + most], counts[first : first + most])
-            size = 64 + 16 * len(part[2])
-            if batch and used + size > room:
-                yield batch
-                batch, used = [], 0
-            batch.append(part)
-            used += size
-    if batch:
-        yield batch
+    parts = (
+        (second, name, at[first : first + most], counts[first : first + most])
+        for second, name, at, counts in rows
+        for first in range(0, len(at), most)
+    )
+    return batches(((part, 64 + 16 * len(part[2])) for part in parts), room)
 
 
 # -- intervals.hlog ------------------------------------------------------------------------------------------------

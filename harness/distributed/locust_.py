@@ -343,10 +343,10 @@ from functools import cache  # noqa: E402
 from locust.contrib.fasthttp import FastHttpUser  # noqa: E402
 from locust.user.task import LOCUST_STATE_WAITING  # noqa: E402
 
+from plimsoll.harness.distributed import streaming_user as streaming  # noqa: E402
 from plimsoll.harness.distributed.streaming_session import SESSION, Role, Session, add_arguments, prepare  # noqa: E402
+from plimsoll.harness.distributed.streaming_user import Answer  # noqa: E402
 from plimsoll.harness.errors import HarnessFault  # noqa: E402
-from plimsoll.harness.streaming_users import streaming_user as streaming  # noqa: E402
-from plimsoll.harness.streaming_users.streaming_user import Answer  # noqa: E402
 
 
 class StreamingUser(FastHttpUser):

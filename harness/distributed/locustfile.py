@@ -1,8 +1,8 @@
 """The shipped locustfile: ``locust -f "$(python -m plimsoll.harness.distributed.locustfile)"`` with ``--master``,
 ``--worker``, or alone.
 
-Locust's own command line, page, charts for Kubernetes and fleet tooling serve unchanged; ``docs/guide/distributed.md`` has
-the commands. Run as a program it prints its own path, for ``-f``.
+Locust's own command line, page, charts for Kubernetes and fleet tooling serve unchanged; ``docs/guide/distributed.md``
+has the commands. Run as a program it prints its own path, for ``-f``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The door before Locust's page, where its Start is a run of ours: who may ask, and what of a form goes through. WSGI;
-Locust is not imported.
+"""The door before Locust's page, whose Start is a run of ours: who may ask, and what of a form goes through. WSGI.
 
-Locust's page answers every site that a browser has open (it allows all origins), and its start form may change any
-option of the process. So: requests for another host or from another origin are refused (``harness/live/visitors.py``);
-what changes something needs the token that the page itself was given, in a cookie that no other site's requests carry;
-of the start form only the fields of ``FORM`` pass, each in its own shape: a number, a duration, an objective. No
-address, no path, no reference and no flag comes from a browser.
+Locust's page answers every site that a browser has open, and its start form may change any option of the process. So
+requests for another host or from another origin are refused; what changes something needs the token that the page
+itself was given; of the start form only the fields of ``FORM`` pass, each in its own shape. No address, no path, no
+reference and no flag comes from a browser. Locust is not imported.
 """
 
 from __future__ import annotations

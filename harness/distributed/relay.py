@@ -119,7 +119,7 @@ class Lines:
 
     def say(self, line: Mapping[str, Any]) -> None:
         """Send one line, some time soon."""
-        said = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        said = messages.line(line)
         self.waiting += len(said)
         self._queue.put(said)
 

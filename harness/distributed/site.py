@@ -20,34 +20,38 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plimsoll.harness.distributed import identity
-from plimsoll.harness.distributed.fleet_messages import ALIVE_S, LIMIT, WINDOW, cut
+from plimsoll.harness.distributed.agents import code_digest, payload_digest
+from plimsoll.harness.distributed.fleet_messages import ALIVE_S, LIMIT, WINDOW, batches, cut
 from plimsoll.harness.distributed.intervals import Merged, marking, rows_of, split
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.generator.recorder import FRESH, spreads_of
 from plimsoll.harness.generator.segments import dump_segment, load_segment, spilled
 from plimsoll.harness.generator.worker import Voice
 from plimsoll.harness.host import limits
 from plimsoll.harness.host.manifest import build, host_facts, package_version
 from plimsoll.harness.process import outlet
 from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.accounts import planned, start
 from plimsoll.harness.run.ahead import Ahead
-from plimsoll.harness.run.coordinator import planned, preflight, start, worker_spec
+from plimsoll.harness.run.coordinator import worker_spec
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.host_check import needed
 from plimsoll.harness.run.job import public_scenario, target_of
+from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.secrecy.redaction import Guarded
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
+from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.foreign import one_line
 from plimsoll.slo.records.records import Records, Status
 
@@ -117,13 +121,13 @@ class Statuses:
     def add(self, shard: int, message: Mapping[str, Any]) -> None:
         """One worker's ``status`` line."""
         before = self._held.get(shard)
-        merged = dict(message)
-        for name in FRESH if before is not None else ():
-            counts = dict(before[name]) if before is not None else {}
-            for key, count in message[name].items():
-                counts[key] = counts.get(key, 0) + count
-            merged[name] = counts
-        self._held[shard] = merged
+        self._held[shard] = dict(message)
+        if before is not None:
+            known = dict(spreads_of(before))
+            sums = {name: Counter(known.get(name, {})) + Counter(bins) for name, bins in spreads_of(message)}
+            self._held[shard] |= {name: sums.pop(name) for name in FRESH}
+            others = {**before.get("others", {}), **sums}
+            self._held[shard] |= {"others": others} if others else {}
 
     def take(self, room: int) -> Iterator[list[tuple[int, dict[str, Any]]]]:
         """(shard, line) of every worker that said something, in lists whose JSON stays below ``room`` bytes.
@@ -132,17 +136,10 @@ class Statuses:
         bytes.
         """
         held, self._held = self._held, {}
-        batch: list[tuple[int, dict[str, Any]]] = []
-        used = 0
-        for shard, line in sorted(held.items()):
-            size = 256 + 16 * sum(len(line[name]) for name in FRESH)
-            if batch and used + size > room:
-                yield batch
-                batch, used = [], 0
-            batch.append((shard, line))
-            used += size
-        if batch:
-            yield batch
+        return batches(
+            ((pair, 256 + 16 * sum(len(bins) + 8 for _, bins in spreads_of(pair[1]))) for pair in sorted(held.items())),
+            room,
+        )
 
 
 # -- the site ------------------------------------------------------------------------------------------------------
@@ -253,7 +250,7 @@ class Site:
             await self._ready(plan)
         except HarnessFault as fault:
             self._say({"type": "fault", "errors": fault.errors, "code": int(fault.code)})
-        except ScenarioError as error:
+        except (ScenarioError, PluginError) as error:
             self._say({"type": "fault", "errors": error.errors, "code": int(ExitCode.USAGE)})
         except OSError as error:
             self._say({"type": "fault", "errors": [f"this agent has trouble: {error}"], "code": int(ExitCode.USAGE)})
@@ -419,7 +416,7 @@ class Site:
 def _study(scenario: Scenario) -> tuple[str, Plan, int]:
     """Digest of the payloads, the whole plan, and how many payloads there are."""
     source = scenario.source_object()
-    return identity.payload_digest(source), scenario.build(len(source)), len(source)
+    return payload_digest(source), scenario.build(len(source)), len(source)
 
 
 def host_limits(
@@ -471,7 +468,7 @@ def main() -> int:
         "type": "hello",
         "name": given.name or f"{host['hostname']}-{os.getpid()}",
         "version": package_version(),
-        "code": identity.code_digest(),
+        "code": code_digest(),
         "workers": given.workers,
         "host": host,
     }

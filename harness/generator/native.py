@@ -1,10 +1,9 @@
-"""The compiled engine as a worker sees it: a plan shard in, settled rows out.
+"""The compiled engine as a worker sees it: it takes a plan's shard and gives settled rows.
 
-``harness/engine/*.c`` sends, stamps and frames cleartext HTTP/1.1 in a thread without the interpreter lock; this module
-gives it the load, turns what it hands back into exchanges for the dialect to settle, and names its errors in the words
-of ``harness/transport/http/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP,
-``attach`` says None (and ``why_not`` the reason): the Python engine (``issuer.py``, ``http/pool.py``) does the same
-work.
+``harness/generator/engine/*.c`` sends, stamps and frames cleartext HTTP/1.1 in a thread without the interpreter lock.
+This module gives it the load, turns its results into exchanges for the dialect to settle, and names its errors in the
+words of ``harness/transport/http/http_pool.py``. Where it can't send (not compiled, TLS, no HTTP) ``attach`` says None
+and ``why_not`` the reason: ``issuer.py`` and ``http_pool.py`` do the same work in Python.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an accuracy run keeps of each answer: its text or its tensor, taken from the response that is already there.
 
-A worker writes a line an answer beside its segments (``OutputLog``); when the run is over ``gather`` makes
-``outputs.parquet`` of them, a row for each planned sample with what was expected of it, and LoadGen's
-``mlperf_log_accuracy.json``. In performance mode none of this is made. Nothing is compared here.
+A worker writes one line for each answer beside its segments (``OutputLog``). After the run ``gather`` makes
+``outputs.parquet`` of them, with a row for each planned sample and what was expected of it, and LoadGen's
+``mlperf_log_accuracy.json``. Nothing is compared here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.process.writing import log, whole
-from plimsoll.harness.protocols._kserve.tensors import MAX_DIMENSIONS
+from plimsoll.harness.protocols._kserve import MAX_DIMENSIONS
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.held import memory

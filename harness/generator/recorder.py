@@ -1,5 +1,7 @@
-"""Finished exchanges become columns: ``Recorder`` settles them when the loop has nothing more urgent to do, appends one
-value a column and hands full segments on. Every exchange becomes one row, whatever its client's parser does.
+"""Finished exchanges become columns: ``Recorder`` settles them when the loop has nothing more urgent to do.
+
+It appends one value to each column and hands full segments on. Every exchange becomes one row, whatever its client's
+parser does.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 import traceback
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,17 @@ from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.secrecy.redaction import cut, redact
 from plimsoll.harness.transport.held import WORST, oversized, reading, text_cost, waiting
 from plimsoll.harness.transport.outcome import LONGEST
-from plimsoll.slo.records.records import COLUMNS, Records, Status, TokensFrom
-from plimsoll.slo.records.session_columns import (
+from plimsoll.slo.records.records import (
+    COLUMNS,
     PACE_CAPTURE,
     PACE_EAGER,
     RAGGED,
     SESSION_COLUMNS,
     SESSION_TIMES,
+    Records,
     SessionTable,
+    Status,
+    TokensFrom,
     freeze,
 )
 
@@ -222,10 +227,11 @@ def _intern(table: dict[str, int], text: str | None) -> int:
 class Fresh:
     """For the live display: the values in ns of rows settled lately, of each only where there is one.
 
-    Of audio sent at 1x there is no latency: it is mostly the time that somebody spoke.
+    Of audio sent at 1x there is no latency: it is mostly the time that somebody spoke. ``others``: what the metrics of
+    outside packages had, segment by segment.
     """
 
-    __slots__ = FRESH
+    __slots__ = (*FRESH, "others")
 
     def __init__(self) -> None:
         self.ttft = array("q")
@@ -235,6 +241,7 @@ class Fresh:
         self.voice_to_voice = array("q")
         self.first_audio = array("q")
         self.latency = array("q")
+        self.others: dict[str, array[float]] = {}
 
     def add(self, exchange: Exchange) -> None:
         """One measured row."""
@@ -300,6 +307,8 @@ class Recorder:
         self.notes: list[str] = []
         self.timing_chars = TIMING_CHARS
         self._fresh = Fresh()
+        #: What metrics of outside packages find in a segment; None: there are none.
+        self.others: Callable[[Records], Mapping[str, npt.NDArray[np.float64]]] | None = None
 
     def finished(self, exchange: Exchange) -> None:
         """Hot: keep a finished exchange; its response is taken apart later."""
@@ -369,7 +378,7 @@ class Recorder:
         measured = records.measured()
         self.measured += len(measured)
         self._fresh.latency.frombytes((measured["done_ns"] - measured["due_ns"]).tobytes())
-        self._put(records)
+        self._whole(records)
 
     def tick(self) -> None:
         """Some times a second, whether or not anything ends: the last rows before a silence go to disk too."""
@@ -380,7 +389,7 @@ class Recorder:
             self._cut()
 
     def _cut(self) -> None:
-        self._put(self._columns.to_records(self.t0_ns, self.worker))
+        self._whole(self._columns.to_records(self.t0_ns, self.worker))
         left, self.timing_chars = self.timing_chars, self.timing_chars - self._columns.timings.chars
         if self.timing_chars <= 0 < left:
             self.notes.append(
@@ -389,6 +398,12 @@ class Recorder:
                 f"{TIMING_CHARS >> 20} million characters. Have the server say less, or run for a shorter time"
             )
         self._columns = Columns(self.said, timed=self.timing_chars > 0)
+
+    def _whole(self, records: Records) -> None:
+        if self.others is not None:
+            for name, values in self.others(records).items():
+                self._fresh.others.setdefault(name, array("d")).frombytes(values.tobytes())
+        self._put(records)
 
     def take_fresh(self) -> Fresh:
         """What the measured rows settled since the last call had."""
@@ -412,7 +427,13 @@ class Recorder:
             )
 
 
-def spread(values: Sequence[int]) -> dict[str, Any]:
+def spreads_of(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """The histograms of a worker's status line by metric: ours, then those of outside packages."""
+    yield from ((name, message[name]) for name in FRESH)
+    yield from message.get("others", {}).items()
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
     """A coarse mergeable histogram for live display: {bin: count}, 32 bins an octave (2.2 % wide)."""
     if not len(values):
         return {}

@@ -1,12 +1,9 @@
-"""Segments: a worker's rows on disk while the run goes on, each whole or not there at all.
+"""Segments hold a worker's rows on disk while the run goes on, each whole or not there at all.
 
-The worker's side is ``SegmentWriter``, a thread that writes and renames; a full disk sends segments to another folder
-and says so, and rows that no disk takes stay in memory. The coordinator's side is ``read_segments``. Nothing is judged
-here.
-
-Everybody who writes there holds the folder (``hold``), so that nobody seals a run that is still going on (``claim``). A
-worker that came to its end leaves its last message beside its segments (``keep_done``): without it rows may be missing,
-with it none is.
+``SegmentWriter`` is the worker's thread that writes and renames; a full disk sends segments to another folder and says
+so, and rows that no disk takes stay in memory. ``read_segments`` is the coordinator's side. Whoever writes there holds
+the folder (``hold``), so that nobody seals a run that goes on (``claim``), and leaves its last message beside its
+segments (``keep_done``): without one, rows may be missing. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ import numpy.typing as npt
 
 from plimsoll.documents import files
 from plimsoll.harness.process.writing import whole
-from plimsoll.slo.records.records import COLUMNS, Records, contradiction
-from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
+from plimsoll.slo.records.records import COLUMNS, RAGGED, SESSION_COLUMNS, Records, SessionTable, contradiction, freeze
 from plimsoll.slo.validity.accounts import digests
 
 _MAGIC = b"plimsoll-segment/2\n"

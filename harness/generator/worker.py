@@ -1,20 +1,24 @@
-"""One worker process: its spec comes on stdin, segments go to disk, status lines to stdout.
+"""One worker process (``python -m plimsoll.harness.generator.worker``): a spec comes on stdin, segments go to disk,
+status lines to stdout.
 
-A plain subprocess (``python -m plimsoll.harness.generator.worker``), never ``multiprocessing``. It recomputes the plan,
-takes its shard, encodes every payload, opens connections, freezes the garbage collector, says ``ready`` with the plan's
-fingerprint, waits for t0 and runs. Secrets come over stdin only. If stdin closes, the coordinator is gone and the
-worker stops.
+It recomputes the plan, takes its shard, encodes every payload, opens connections, freezes the garbage collector, says
+``ready`` with the plan's fingerprint, waits for t0 and runs. Secrets come over stdin only. When stdin closes, the
+coordinator is gone and the worker stops.
 
 Messages in: ``spec`` (first line), ``go {t0_ns}``, ``stop``, ``drop {status, error}``. Messages out: ``ready``,
-``fault``, ``status``, ``segment`` (only when no disk would take it), ``done``.
+``fault``, ``status``, ``segment`` (only when no disk takes it), ``done``.
 """
 
 from __future__ import annotations
 
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # ``Worker.run`` collects once and freezes what there is
+
 import asyncio
 import base64
 import contextlib
-import gc
 import io
 import json
 import os
@@ -22,7 +26,7 @@ import resource
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +48,8 @@ from plimsoll.harness.transport.held import binary_cost, text_cost
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import ScenarioError, parse
-from plimsoll.slo.records.records import Status
+from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.records.records import FloatArray, Records, Status
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator.outputs import OutputLog
@@ -107,10 +112,11 @@ class Worker:
         before = None
         if warmup is not None and self._warms_up(warmup, shards):
             before = warmup.shard(self._index, shards, dealing)
-        needed: set[int] = set(np.unique(mine.payload_ix).tolist())
-        if before is not None:
-            needed |= set(np.unique(before.payload_ix).tolist())
-        requests = [client.encode(source.payload(ix)) if ix in needed else None for ix in range(n)]
+        needed = np.zeros(n, np.bool_)
+        for part in (mine, before):
+            if part is not None:
+                needed[part.payload_ix] = True
+        requests = [client.encode(source.payload(ix)) if sent else None for ix, sent in enumerate(needed.tolist())]
         cancel = cancellation.rows(scenario.cancel, scenario.seed, mine)
         load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel)
         return load, plan.fingerprint()
@@ -156,6 +162,7 @@ class Worker:
         recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
         recorder.said.share(int(self._spec["shards"]))
         recorder.cost = self._cost(client, outputs)
+        recorder.others = others_of(self._spec.get("live", ()))
         issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
@@ -252,6 +259,7 @@ class Worker:
                 "bad": recorder.bad,
                 "in_flight": issuer.in_flight,
                 **{name: spread(getattr(fresh, name)) for name in FRESH},
+                **({"others": {name: spread(values) for name, values in fresh.others.items()}} if fresh.others else {}),
             }
         )
 
@@ -283,6 +291,29 @@ class Worker:
         text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
         if len(self._faults) < 5:
             self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
+
+
+def others_of(names: Sequence[str]) -> Callable[[Records], Mapping[str, FloatArray]] | None:
+    """What these metrics of outside packages find in rows, for the live display; None for no metric.
+
+    One that fails is left out: the report tells of it.
+    """
+    if not names:
+        return None
+    from plimsoll.slo.metrics.indicator import catalogue, lately
+
+    left = {name: one for name, one in catalogue().items() if name in names}
+
+    def found(records: Records) -> dict[str, FloatArray]:
+        values: dict[str, FloatArray] = {}
+        for name, one in [*left.items()]:
+            try:
+                values[name] = lately(one, records)
+            except PluginError:
+                del left[name]
+        return values
+
+    return found
 
 
 def connections_ahead(plan: Plan) -> int:
@@ -329,7 +360,7 @@ def main() -> int:
     except HarnessFault as fault:
         say({"type": "fault", "errors": fault.errors, "code": int(fault.code)})
         return int(fault.code)
-    except ScenarioError as error:
+    except (ScenarioError, PluginError) as error:
         say({"type": "fault", "errors": error.errors, "code": 2})
         return 2
     os._exit(0)  # the listener thread still waits on stdin

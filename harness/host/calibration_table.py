@@ -1,8 +1,7 @@
-"""What this machine can do honestly: the table that ``plimsoll calibrate`` writes, where it lies, and what is beyond
-it.
+"""The table that ``plimsoll calibrate`` writes: what this machine can do honestly, and what of a run is beyond it.
 
-A table belongs to one host, kernel, version and engine; any other is refused with the reason, and so is an old one:
-a wrong calibration is worse than none. Measuring is ``harness/calibration/probes.py``'s.
+A table belongs to one host, kernel, version and engine. Any other table is refused with the reason, and so is an old
+one: a wrong calibration is worse than none. ``harness/calibration/probes.py`` measures.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host.manifest import host_facts, package_version
 from plimsoll.harness.process.writing import write_json
+from plimsoll.harness.protocols._discovery import protocol
 from plimsoll.harness.transport.client import Target
 
 SCHEMA = "plimsoll.calibration/1"
@@ -147,7 +147,7 @@ def engine_of(target: Target) -> str:
     """What will send to this target: the C extension speaks plain HTTP/1.1, Python everything else."""
     if target.engine != "auto":
         return target.engine
-    plain = target.url.startswith("http:") and target.protocol != "null"
+    plain = target.url.startswith("http:") and protocol(target.protocol).needs_url
     return "native" if plain and find_spec("plimsoll.harness.generator._engine") is not None else "python"
 
 

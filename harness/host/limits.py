@@ -1,7 +1,7 @@
-"""What this host can hold open: file descriptors and local ports, foreseen before the run and explained after it.
+"""What this host can hold open (file descriptors, local ports): a check before the run and an explanation after it.
 
 A limit that the plan is sure to hit is an error before any load; one that it may hit is a warning. Nothing is changed
-here: the workers raise their own soft limit to the hard one, everything else is the administrator's.
+here: workers raise their own soft limit, everything else is the administrator's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The manifest: versions, host, clock, seeds, plan fingerprint, command. What makes a run repeatable. No secrets."""
+"""The manifest says what makes a run repeatable: versions, host, clock, seeds, plan fingerprint, command. No
+secrets."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from plimsoll.harness.live.server import LiveServer
 from plimsoll.harness.live.state import LiveState
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.watcher import Beginning
-from plimsoll.reports.models.live_parts import LiveReport, RunPart, VerdictPart
+from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart
 
 #: After the run: the verdict is waited for while the process lives, at most this long; then it is shown for so long.
 _VERDICT_S = 600.0

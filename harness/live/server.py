@@ -24,9 +24,8 @@ from aiohttp.typedefs import Handler
 
 from plimsoll.harness.live.place import Place
 from plimsoll.harness.live.visitors import Visitors
-from plimsoll.reports.documents import live as page
-from plimsoll.reports.documents import live_metrics as exposition
-from plimsoll.reports.models.live_parts import LiveReport
+from plimsoll.reports.documents.live import LiveReport
+from plimsoll.reports.formats import html_, openmetrics
 
 #: Pictures are this far apart at least, and drawing them takes at most ``_SHARE`` of one core.
 PICTURE_S = 1.0
@@ -188,7 +187,7 @@ class LiveServer:
             await asyncio.sleep(max(PICTURE_S, spent / _SHARE))
 
     async def _draw(self) -> None:
-        html = page.look(self._source.report())
+        html = html_.live_look(self._source.report())
         async with self._look:
             if html != self._html:
                 self._html = html
@@ -237,7 +236,7 @@ class LiveServer:
     async def _page(self, request: web.Request) -> web.Response:
         now = time.monotonic()
         if now - self._whole[0] > PICTURE_S:  # however often it is asked for, it is drawn once in a while
-            self._whole = now, page.page(self._source.report())
+            self._whole = now, html_.live_page(self._source.report())
         return _answer(self._whole[1], "text/html; charset=utf-8")
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -245,7 +244,7 @@ class LiveServer:
         return _answer(body, "application/json; charset=utf-8")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return _answer(exposition.render(self._source.report()), exposition.CONTENT_TYPE)
+        return _answer(openmetrics.live(self._source.report()), openmetrics.CONTENT_TYPE)
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return _answer(b"ok\n", "text/plain; charset=utf-8")

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.generator.recorder import FRESH, spreads_of
 from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
-from plimsoll.reports.models import live_parts as parts
-from plimsoll.reports.models.live_parts import BurnPart, LiveReport, Percentiles, RunPart, Stage, VerdictPart
+from plimsoll.reports.documents import live
+from plimsoll.reports.documents.live import BurnPart, LiveReport, Percentiles, RunPart, Stage, VerdictPart
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.objectives.objective import Objective
 
@@ -92,7 +92,7 @@ class Interval:
         found = self._found.get(name)
         if found is None:
             bins = self.spreads.get(name, {})
-            found = self._found[name] = (sum(bins.values()) + self.lost, parts.percentiles(bins, self.lost))
+            found = self._found[name] = (sum(bins.values()) + self.lost, live.percentiles(bins, self.lost))
         return found
 
 
@@ -203,8 +203,8 @@ class LiveState:
             interval.failed += change["failed"]
             interval.lost += change["bad"]
             interval.flying(flying)
-            for name in FRESH:
-                interval.add(name, message[name])
+            for name, bins in spreads_of(message):
+                interval.add(name, bins)
         self._tally.add(worker, message)
         counted = [(count.n, count.bad) for count in self._tally.counts()]
         for index, ((n, bad), (n_before, bad_before)) in enumerate(zip(counted, self._counted, strict=True)):
@@ -268,15 +268,16 @@ class LiveState:
             return "warm-up" if at >= self._intervals.start_ns and self._intervals.start_ns < 0 else "preparing"
         return "draining" if left_ns == 0 and fraction == 1.0 else "running"
 
-    def _series(self, shown: Sequence[Interval], at: int) -> parts.Intervals:
+    def _series(self, shown: Sequence[Interval], at: int) -> live.Intervals:
         assert self._intervals is not None
         assert self._due is not None
         width, start = self._intervals.width_ns, self._intervals.start_ns
         edges = [start + index * width for index in range(len(shown))]
         end = max(at, start + 1) if self.over else start + len(shown) * width
         seconds = [(right - left) / 1e9 for left, right in pairwise([*edges, end])]
-        names = [name for name in FRESH if name in self._totals.spreads]
-        return parts.Intervals(
+        there = self._totals.spreads
+        names = [*(name for name in FRESH if name in there), *sorted(there.keys() - {*FRESH})]
+        return live.Intervals(
             interval_ns=width,
             start_ns=start,
             end_ns=end,
@@ -348,12 +349,12 @@ class _Due:
 
 
 def _overall(bins: Mapping[int, int], lost: int) -> Percentiles:
-    p50, p90, p99 = parts.percentiles(bins, lost)
+    p50, p90, p99 = live.percentiles(bins, lost)
     return Percentiles(n=sum(bins.values()), failed=lost, p50=p50, p90=p90, p99=p99)
 
 
-def _band(found: Sequence[tuple[int, tuple[int | None, int | None, int | None]]]) -> parts.Band:
-    return parts.Band(
+def _band(found: Sequence[tuple[int, tuple[int | None, int | None, int | None]]]) -> live.Band:
+    return live.Band(
         n=[n for n, _ in found],
         p50=[of[0] for _, of in found],
         p90=[of[1] for _, of in found],

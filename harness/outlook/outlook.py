@@ -1,8 +1,8 @@
-"""What a scenario can prove, before it is run: requests and time for each objective. Sends nothing and judges nothing.
+"""What a scenario can prove before it is run: requests and time for each objective. Sends nothing and judges nothing.
 
-``plimsoll.slo.statistics.planning`` has the arithmetic of one promise; the load comes from the scenario's own schedule,
-or, in a closed loop, from an assumed latency. A promise of the short grammar counts requests (or their gaps), an OpenSLO
-document requests or slices of time.
+``plimsoll.slo.statistics.confidence`` has the arithmetic of one promise. The load comes from the scenario's schedule
+or, in a closed loop, from an assumed latency. An objective of the short grammar counts requests (or their gaps), an
+OpenSLO document requests or slices of time.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.host_check import output_tokens
 from plimsoll.harness.run.job import find_scenario
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
-from plimsoll.scenarios.discovery import kinds
 from plimsoll.scenarios.flags import Flags
-from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
+from plimsoll.scenarios.plan.arrival import profile
 from plimsoll.scenarios.plan.plan import Stop
-from plimsoll.scenarios.plan.rates import profile
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.scenario import Scenario
-from plimsoll.scenarios.text.durations import parse_duration
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.metrics.indicator import ENTRIES, catalogue
-from plimsoll.slo.objectives.budgets.alerts import WHOLE
-from plimsoll.slo.objectives.budgets.ledger import policy
+from plimsoll.slo.objectives.budget import WHOLE
+from plimsoll.slo.objectives.ledger import policy
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.openslo import Slo
-from plimsoll.slo.statistics.planning import Sample, chance_to_pass, sample, without_bad
+from plimsoll.slo.statistics.confidence import Sample, chance_to_pass, sample, without_bad
 
 _S_NS = 1_000_000_000
 
@@ -114,18 +114,8 @@ def load_of(scenario: Scenario) -> Load:
         planned_ns=int(plan.due_ns[within][-1]) if within.any() else 0,
         per_query=1.0 if scenario.kind == "offline" else plan.n_samples / max(plan.n_queries, 1),
         slots=kinds()[scenario.kind].slots(scenario.params) or 1,
-        tokens=_mean(getattr(scenario.source, "output_tokens", None)),
+        tokens=output_tokens(scenario),
     )
-
-
-def _mean(length: object) -> float | None:
-    if isinstance(length, Uniform):
-        return (length.min + length.max) / 2
-    if isinstance(length, Spread):
-        return length.mean
-    if isinstance(length, Fixed):
-        return float(length.value)
-    return float(length) if isinstance(length, int) else None
 
 
 SCHEMA: Final = "plimsoll.plan/1"
@@ -361,11 +351,14 @@ def _about(load: Load, paces: Sequence[Pace], n: int) -> str:
 
 
 def clock(time_ns: int) -> str:
-    """Rounded up to what a person would wait for: 15 s, 3 min, 2 h 5 min."""
+    """To what a person would wait for: 15 s, 2 min, 2 min 30 s, 13 min, 2 h 5 min; off by a twentieth at most."""
     seconds = -(-time_ns // _SECOND_NS)
     if seconds < 120:
         return f"{seconds} s"
-    minutes = -(-seconds // 60)
+    if seconds < 595:
+        minutes, rest = divmod(round(seconds, -1), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 

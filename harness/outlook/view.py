@@ -8,8 +8,8 @@ from rich.text import Text
 
 from plimsoll.harness.outlook.outlook import Need, Outlook, Pace, clock
 from plimsoll.reports.wording import units
-from plimsoll.slo.objectives.budgets.ledger import window_text
-from plimsoll.slo.statistics.planning import Sample
+from plimsoll.slo.objectives.ledger import window_text
+from plimsoll.slo.statistics.confidence import Sample
 
 _DASH = units.NOTHING
 
@@ -32,7 +32,9 @@ def _load(found: Outlook) -> Text:
     title = Text(f"{found.name} ({found.kind})", style="bold")
     for pace in found.paces:
         at = "as written" if pace.latency_ns is None else f"as written, at a latency of {_latency(pace)}"
-        title.append(f"\n{at}: {units.many(pace.requests, 'request')} in {clock(pace.duration_ns)}", style="not bold")
+        title.append(
+            f"\n{at}: {units.many(pace.requests, 'request')} in about {clock(pace.duration_ns)}", style="not bold"
+        )
     return title
 
 

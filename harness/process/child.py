@@ -1,7 +1,7 @@
-"""How a process of ours is started: with our modules, and with nothing that lies in the current directory.
+"""How we start a process of ours: with our modules, and with nothing that lies in the current directory.
 
-``python -m`` puts the current directory before the standard library, so that a user's ``json.py`` would be run in our
-workers and a folder ``harness`` taken for ours. Entry points, PYTHONPATH and installed packages are found as ever.
+``python -m`` puts the current directory before the standard library, so a user's ``json.py`` would run in our workers.
+Entry points, PYTHONPATH and installed packages are found as ever.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Standard output and error of our processes: a reader that goes away, or never was, costs its text and nothing else.
+"""Standard output and error of our processes: a reader that goes away costs its own text and nothing else.
 
-``install`` puts them in place, once, where a process begins. From then on whatever prints (``print``, rich, a plug-in,
-an exception's traceback) can't fail for want of a reader, a terminal or room: the descriptor is sent to nowhere and the
-work goes on. Signs that the encoding of the output lacks are spelt out. Nothing is printed here but a warning that a
-result is lost.
+``install`` puts them in place once, where a process begins. From then on nothing that prints (``print``, rich, a
+plug-in, a traceback) can fail for want of a reader, a terminal or room: the descriptor leads to nowhere and the work
+goes on. Signs that the output's encoding lacks are spelt out.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ import unicodedata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Callable
+
+    from rich.console import Console, RenderableType
 
 #: Columns of a result that goes to a file or a pipe, where nobody says (COLUMNS) or shows (a terminal on stderr)
 #: another number.
@@ -77,6 +78,20 @@ def console() -> Console:
         return Console(width=os.get_terminal_size(2).columns or WIDTH)
     except OSError:
         return Console(width=WIDTH)
+
+
+def draw(result: Callable[[int], RenderableType]) -> None:
+    """Print on stdout what ``result`` makes for so many columns."""
+    drawn_on = console()
+    with drawn_on.capture() as printed:
+        drawn_on.print(result(drawn_on.width))
+    say(printed.get())
+
+
+def say(text: str) -> None:
+    """Print it on stdout now."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def spelt_out(error: UnicodeError) -> tuple[str, int]:

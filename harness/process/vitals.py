@@ -1,7 +1,7 @@
 """A worker's own vital signs: stalls of its loop, pauses of the garbage collector, its use of the processor.
 
-Facts for ``slo/validity/validity.py`` and nothing more: no limit is applied here and nothing is judged. Watching costs
-one timer event each 10 ms, and starts just before t0, so that a slow warm-up is not held against the run.
+They are facts for ``slo/validity/validity.py``: no limit is applied here. Watching costs one timer event each 10 ms,
+and starts just before t0, so that a slow warm-up is not held against the run.
 """
 
 from __future__ import annotations

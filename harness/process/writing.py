@@ -1,8 +1,7 @@
-"""Every file that Plimsoll writes, and the only place that opens one for writing: whole or not at all, never through a
-link.
+"""The only place that opens a file for writing: whole or not at all, never through a link. It reads ``--format`` too.
 
-A file is made under a name that nobody can guess, exclusively, and renamed over its own: whoever reads sees the old one
-or the new one, and a link that lies where we write is replaced, not followed. Logs, which grow, follow no link either.
+A file is made under a name that nobody can guess, exclusively, and renamed over its own: a reader sees the old one or
+the new one, and a link that lies there is replaced, not followed. Logs, which grow, follow no link either.
 """
 
 from __future__ import annotations
@@ -14,17 +13,21 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, BinaryIO
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process import outlet
+from plimsoll.slo.metrics.plugin import PluginError
 
-#: What stands for standard output where a file can be named.
+#: What stands for standard output where a file can be named, and all that is taken for it.
 STDOUT = Path("-")
+_ON_STDOUT = (str(STDOUT), "/dev/stdout")
 _OURS = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Names in here are devices, pipes and open descriptors: nothing can be renamed over them.
 _NO_FOLDERS = ("/dev/fd/", "/proc/", "/dev/std")
@@ -88,13 +91,14 @@ def write_json(path: Path, value: Any) -> None:
     whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
-def result(path: Path, data: bytes, remedy: str, *, named: bool = True) -> bool:
-    """Write a result that exists in memory: "-" is stdout. False, and a warning that ends with ``remedy``, where it
-    can't be. ``named``: as ``whole`` has it.
+def result(path: Path, made: bytes | Callable[[], bytes], remedy: str, *, named: bool = True) -> bool:
+    """Write a result: "-" is stdout. False, and a warning that ends with ``remedy``, where it can't be, or an error
+    where the format of an outside package fails. ``named``: as ``whole`` has it.
 
     A full disk costs the new file, not an older one, nor the results that are still to be written.
     """
     try:
+        data = made() if callable(made) else made
         if path == STDOUT:
             sys.stdout.write(data.decode("utf-8", "replace"))
             sys.stdout.flush()
@@ -103,7 +107,63 @@ def result(path: Path, data: bytes, remedy: str, *, named: bool = True) -> bool:
     except OSError as error:
         print(f"warning: {path} could not be written ({error.strerror}); {remedy}", file=sys.stderr)
         return False
+    except PluginError as error:
+        print(f"error: {path}: {error}", file=sys.stderr)
+        return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One ``--format F=PATH``: what makes the bytes, and the file that takes them (``STDOUT``: standard output)."""
+
+    render: Callable[[Any], bytes]
+    path: Path
+
+
+def formats_of(
+    texts: Sequence[str],
+    known: Mapping[str, Callable[[Any], bytes]],
+    of: str = "",
+    unusable: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[tuple[Output, ...], list[str]]:
+    """``F=PATH`` pairs, and every error in them. Each file is tried now, so that a bad path fails before the run.
+
+    ``known``: the formats of the document in question, which is ``of`` in words; ``unusable``: why some can't be used.
+    """
+    found: list[Output] = []
+    errors: list[str] = []
+    for text in texts:
+        name, _, path = text.partition("=")
+        if name in unusable:
+            errors.append(f"--format {text}: {unusable[name]}")
+            continue
+        if name not in known or not path:
+            what = f"{name!r} is no format{of and f' of {of}'}" if name not in known else "no file name"
+            errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
+            continue
+        if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
+            found.append(Output(known[name], STDOUT))
+            continue
+        try:
+            check(Path(path))
+            found.append(Output(known[name], Path(path)))
+        except OSError as error:
+            errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
+    return tuple(found), errors
+
+
+def one_on_stdout(format_texts: Sequence[str], as_json: bool, quiet: bool = False) -> list[str]:
+    """What is wrong with where the results go: standard output holds one document that a program reads."""
+    there = [text for text in format_texts if text.partition("=")[2] in _ON_STDOUT]
+    if len(there) + as_json + quiet > 1:
+        what = [
+            *(["--json"] if as_json else []),
+            *(["--quiet"] if quiet else []),
+            *(f"--format {text}" for text in there),
+        ]
+        return [f"{' and '.join(what)}: all go to standard output. Give all but one a file"]
+    return []
 
 
 def no_room(error: OSError, folder: Path, remedy: str) -> HarnessFault:

@@ -1,11 +1,21 @@
-"""A protocol's ``build``, from what makes its dialect. A transport is imported when a client is made, not to list protocols."""
+"""This module gives protocols what they need of a transport: a ``build``, and the first model on a server's list.
+
+A transport is imported when a client is made, not to list protocols.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Client, Target
+from plimsoll.harness.transport.http.dialect import HttpRequest, build_head, join_path
+from plimsoll.harness.transport.live.handshake import http_url
+from plimsoll.scenarios.samples.payload import Payload
 
 if TYPE_CHECKING:
     from plimsoll.harness.transport.http.dialect import Dialect
@@ -46,3 +56,71 @@ def over_grpc(dialect: Callable[[Target], GrpcDialect]) -> Build:
         return GrpcClient(target, clock, dialect(target))
 
     return build
+
+
+# -- the model of a target that names none: one GET over our own transport before the run, with no redirect -----------
+
+_ENDPOINTS = (
+    "/chat/completions",
+    "/completions",
+    "/embeddings",
+    "/responses",
+    "/audio/transcriptions",
+    "/audio/speech",
+    "/realtime",
+)
+
+
+def models_path(url: str) -> str:
+    """The request target of the list of models for an origin, a base path or a whole endpoint URL."""
+    whole, query_mark, query = http_url(url).partition("?")
+    base = whole.rstrip("/")
+    for ending in _ENDPOINTS:
+        if base.endswith(ending):
+            base = base.removesuffix(ending)
+            break
+    return join_path(f"{base}{query_mark}{query}", "/v1/models")
+
+
+class _ModelList:
+    """``GET /v1/models``."""
+
+    accept = b"application/json"
+
+    def __init__(self, target: Target) -> None:
+        path = models_path(target.url)
+        self._head = build_head("GET", path, {"accept": "application/json"}, target.headers)
+
+    def encode(self, payload: Payload) -> HttpRequest:
+        return HttpRequest(self._head, b"")
+
+    def settle(self, exchange: Exchange) -> None:
+        """Read by ``first_model``."""
+
+
+async def first_model(target: Target) -> str | None:
+    """The first model of ``GET /v1/models``, or None when the server has no such list (the request goes without a
+    name).
+
+    Takes at most the target's connect timeout. Raises HarnessFault for a bad URL or header.
+    """
+    from plimsoll.harness.transport.http.http_pool import HttpClient
+
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    client = HttpClient(target, clock, _ModelList(target))
+    try:
+        await client.open(0)
+        exchange = Exchange(0, 0, 0, clock.now_ns(), client.encode(Payload()))
+        done: asyncio.Future[Exchange] = loop.create_future()
+        exchange.on_done = done.set_result
+        exchange.ready_ns = clock.now_ns()
+        client.send(exchange, b"plimsoll-models-0")
+        await asyncio.wait_for(done, target.connect_timeout_ns / 1e9)
+        name = json.loads(exchange.body)["data"][0]["id"] if exchange.code == 200 else None
+    except (TimeoutError, ValueError, KeyError, IndexError, TypeError):
+        return None
+    finally:
+        await client.close()
+        clock.close()
+    return name if isinstance(name, str) else None

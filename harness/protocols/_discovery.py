@@ -1,8 +1,8 @@
-"""Which protocols there are: those of the files beside this one, and those of outside packages. No registry, no state.
+"""This module finds the protocols: those of the files beside it, and those of outside packages.
 
-A file says in its text which protocols it holds (``ProtocolSpec("openai-chat", ...``), so that all names are known and only the file
-of a protocol that is asked for is imported. A module whose name begins with an underscore holds none. Outside packages announce
-theirs by an entry point in the group ``plimsoll.protocols``. A name that is claimed twice is refused, not silently replaced.
+A file names its protocols in its text (``ProtocolSpec("openai-chat", ...``), so only the file of a protocol that a run
+uses is imported. A module whose name begins with an underscore holds none; outside packages announce theirs by an entry
+point in the group ``plimsoll.protocols``. A name that two claim is refused where a run asks for it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,28 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.transport.client import ProtocolSpec
+from plimsoll.slo.metrics.plugin import PluginError, loaded
 
 _PACKAGE = "plimsoll.harness.protocols"
 _SPEC = re.compile(r'ProtocolSpec\(\s*"([^"]+)"')
 
 
 def protocols() -> Mapping[str, ProtocolSpec]:
-    """Every protocol by name, sorted. Raises HarnessFault for a name that is claimed twice and an outside package that fails."""
+    """Every protocol by name, sorted.
+
+    To ask for one that an outside package breaks, or has too, raises PluginError. Such names are not listed.
+    """
     return _Protocols(named(), outside())
 
 
 def protocol(name: str) -> ProtocolSpec:
-    """The one of this name, for who knows that there is one: what outside packages announce is looked at only for it."""
+    """The protocol of a name that exists: outside packages are looked at only where none of ours has it."""
     module = named().get(name)
-    return outside()[name] if module is None else _load(module, name)
+    return outside().spec(name) if module is None else _load(module, name)
 
 
 @cache
@@ -47,27 +52,50 @@ def named(package: str = _PACKAGE) -> Mapping[str, str]:
     return found
 
 
+class Outside(NamedTuple):
+    """The protocols of outside packages: by name those that can be used, why others can't, and every such reason."""
+
+    specs: Mapping[str, ProtocolSpec]
+    broken: Mapping[str, PluginError]
+    errors: tuple[PluginError, ...]
+
+    def spec(self, name: str) -> ProtocolSpec:
+        """Raises PluginError for one that is broken, KeyError for one that is not there."""
+        if name in self.broken:
+            raise self.broken[name]
+        return self.specs[name]
+
+
 @cache
-def outside() -> Mapping[str, ProtocolSpec]:
-    """The protocols of outside packages, imported. Raises HarnessFault."""
+def outside() -> Outside:
+    """The protocols of outside packages, imported. A broken one is an error for who asks for it, and for nobody else:
+    what doesn't load goes by the name of its entry point.
+    """
     from importlib.metadata import entry_points
 
     found: dict[str, ProtocolSpec] = {}
+    broken: dict[str, PluginError] = {}
+    errors: list[PluginError] = []
     origins = dict(named())
     for point in sorted(entry_points(group="plimsoll.protocols"), key=lambda point: point.name):
-        origin = f"entry point {point.name} = {point.value}"
         try:
-            value = point.load()
-        except (ImportError, AttributeError) as error:
-            raise HarnessFault(
-                f"entry point {point.name} ({point.value}): {error}. Repair or uninstall that package"
-            ) from error
-        for spec in (value,) if isinstance(value, ProtocolSpec) else value:
-            if not isinstance(spec, ProtocolSpec):
-                raise HarnessFault(f"{origin}: {spec!r} is not a ProtocolSpec. Export a tuple of ProtocolSpec")
-            _claim(origins.get(spec.name), origin, spec.name)
-            found[spec.name], origins[spec.name] = spec, origin
-    return found
+            value = loaded(point)
+            specs = value if isinstance(value, tuple | list) else (value,)
+            if not all(isinstance(spec, ProtocolSpec) for spec in specs):
+                raise PluginError(point, f"exports {value!r:.60}, not a ProtocolSpec or a tuple of them")
+        except PluginError as error:
+            errors.append(error)
+            if point.name not in named():
+                broken[point.name] = error
+            continue
+        for spec in specs:
+            if spec.name in origins:
+                said = f"the protocol {spec.name!r} is already defined by {origins[spec.name]}"
+                broken[spec.name] = PluginError(point, said)
+                errors.append(broken[spec.name])
+            else:
+                found[spec.name], origins[spec.name] = spec, f"entry point {point.name} = {point.value}"
+    return Outside(found, broken, tuple(errors))
 
 
 def _claim(before: str | None, origin: str, name: str) -> None:
@@ -86,14 +114,16 @@ def _load(module: str, name: str) -> ProtocolSpec:
 class _Protocols(Mapping[str, ProtocolSpec]):
     """All of them, each file of ours imported when one of its protocols is asked for."""
 
-    def __init__(self, ours: Mapping[str, str], others: Mapping[str, ProtocolSpec]) -> None:
+    def __init__(self, ours: Mapping[str, str], others: Outside) -> None:
         self._ours, self._others = ours, others
 
     def __getitem__(self, name: str) -> ProtocolSpec:
-        return _load(self._ours[name], name) if name in self._ours else self._others[name]
+        if name in self._ours and name not in self._others.broken:
+            return _load(self._ours[name], name)
+        return self._others.spec(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted([*self._ours, *self._others]))
+        return iter(sorted({*self._ours, *self._others.specs} - self._others.broken.keys()))
 
     def __len__(self) -> int:
-        return len(self._ours) + len(self._others)
+        return len(list(iter(self)))

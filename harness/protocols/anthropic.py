@@ -1,7 +1,8 @@
 """The Messages API (``POST /v1/messages``), as Anthropic and compatible servers speak it.
 
-A key given by ``api_key_env`` and its kin goes out as ``x-api-key``, as this API wants it. Text and tool input are answer, thinking is
-output but not answer; ``message_stop`` ends a stream. Tokens are the API's own count, prompt tokens read from its cache included.
+A key given by ``api_key_env`` and its kin goes out as ``x-api-key``, as this API wants it. Text and tool input are
+answer, thinking is output but not answer; ``message_stop`` ends a stream. Tokens are the API's own count, prompt tokens
+read from its cache included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Azure Speech over WebSocket: recognition (``azure-stt``) and synthesis (``azure-tts``), in the service's own framing.
 
-A text message is header lines, an empty line and a body; a binary one is the length of its headers in two bytes, the headers and a
-body. One session is one turn: it ends with ``turn.end``. Audio comes as from a microphone; the vendor's own libraries send files faster than
-they play, so their latencies are another measurement. Times are in ticks of 100 ns.
+A text message is header lines, an empty line and a body; a binary one is the length of its headers in two bytes, the
+headers and a body. One session is one turn: it ends with ``turn.end``. Audio comes as from a microphone; the vendor's
+own libraries send files faster than they play, so their latencies are another measurement. Times are in ticks of 100
+ns.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.codecs import decoder
 from plimsoll.harness.protocols._speech.hearing import (
     Account,
-    Said,
     after_speech,
     fault_in,
     keyed,
     member,
     ns_of,
     objects_in,
+    read,
     recognised,
     synthesised,
     text_at,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio, text_of
+from plimsoll.harness.protocols._speech.sending import LiveOptions, clip_of, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -53,10 +54,9 @@ _FORMAT = re.compile(r"raw-(\d+)(khz|hz)-(16bit|8bit)-mono-(pcm|mulaw|alaw)")
 _CONFIG = {"context": {"system": {"name": "plimsoll", "version": "1", "build": "python", "lang": "Python"}}}
 
 
-class RecognitionOptions(Options):
+class RecognitionOptions(LiveOptions):
     """Options of ``azure-stt``."""
 
-    audio: AudioOptions = AudioOptions()
     mode: Literal["interactive", "conversation", "dictation"] = "conversation"
     language: str = Field(default="en-US", min_length=2)
     format: Literal["simple", "detailed"] = "detailed"
@@ -66,9 +66,16 @@ class RecognitionOptions(Options):
     query: dict[str, str | int | float | bool] = {}
     path: str | None = Field(default=None, pattern=r"^/")
 
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return "pcm16", self.sample_rate
+
 
 class SpeechOptions(Options):
-    """Options of ``azure-tts``. ``output_format`` is one of the service's names for raw audio, ``auth`` as in ``azure-stt``."""
+    """Options of ``azure-tts``.
+
+    ``output_format`` is one of the service's names for raw audio, ``auth`` as in ``azure-stt``.
+    """
 
     voice: str = Field(default="en-US-AvaMultilingualNeural", min_length=1)
     language: str = Field(default="en-US", min_length=2)
@@ -118,19 +125,14 @@ def taken_apart(data: bytes, text: bool) -> tuple[dict[str, str], bytes]:
     return {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}, body
 
 
-def _read(exchange: Exchange) -> Said:
-    """Every message as ``{"path", "body"}`` (JSON bodies decoded; audio as bytes), up to one that can't be read."""
-    found: list[tuple[int, dict[str, Any] | bytes]] = []
-    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
-        try:
-            headers, body = taken_apart(data, text)
-            said: Any = orjson.loads(body) if text and body.strip() else body
-        except ValueError as error:  # orjson's is one
-            return Said(
-                tuple(found), f"message {number} is not of Azure's form: {outcome.excerpt(str(error).encode())}"
-            )
-        found.append((t_ns, {"path": headers.get("path", "").lower(), "body": said}))
-    return Said(tuple(found))
+def _decode(data: bytes, text: bool) -> dict[str, Any]:
+    """A message as ``{"path", "body"}``: JSON bodies decoded, audio as bytes. Raises ValueError."""
+    try:
+        headers, body = taken_apart(data, text)
+        said: Any = orjson.loads(body) if text and body.strip() else body
+    except ValueError as error:  # orjson's is one
+        raise ValueError(f"is not of Azure's form: {outcome.excerpt(str(error).encode())}") from None
+    return {"path": headers.get("path", "").lower(), "body": said}
 
 
 def _heard_path(message: bytes) -> bytes:
@@ -159,8 +161,6 @@ def _id(*parts: object) -> str:
 class RecognitionDialogue:
     """``/speech/recognition/MODE/cognitiveservices/v1``."""
 
-    __slots__ = ("_headers", "_options", "_path")
-
     def __init__(self, target: Target) -> None:
         options = self._options = accept(RecognitionOptions, target.options)
         self._headers = _headers(target, options.auth)
@@ -170,13 +170,12 @@ class RecognitionDialogue:
 
     def encode(self, payload: Payload) -> Script:
         options = self._options
-        clip = clip_of(payload, "azure-stt")
-        live = live_audio(clip, options.audio, "pcm16", options.sample_rate)
-        turn = _id("turn", payload.id, len(clip.pcm))
+        live, said = options.live(payload, "azure-stt"), len(clip_of(payload, "azure-stt").pcm)
+        turn = _id("turn", payload.id, said)
         config = {**_CONFIG, "context": {**_CONFIG["context"], "audio": {"source": {"type": "Stream"}}}}
         return Script(
             self._path,
-            (*self._headers, ("x-connectionid", _id("connection", payload.id, len(clip.pcm)))),
+            (*self._headers, ("x-connectionid", _id("connection", payload.id, said))),
             opening=(
                 text_message("speech.config", turn, orjson.dumps(config).decode()),
                 text_message("speech.context", turn, orjson.dumps(options.context).decode()),
@@ -194,7 +193,7 @@ class RecognitionDialogue:
         return ENDPOINT if path == b"speech.enddetected" and after_speech(exchange) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        recognised(exchange, _tell_text, self._options.audio.normaliser, _read(exchange), _OVERLOADED)
+        recognised(exchange, _tell_text, self._options.audio.normaliser, read(exchange, _decode), _OVERLOADED)
 
 
 def _tell_text(account: Account, t_ns: int, said: Any) -> None:
@@ -222,8 +221,6 @@ def _tell_text(account: Account, t_ns: int, said: Any) -> None:
 
 class SpeechDialogue:
     """``/tts/cognitiveservices/websocket/v1``: one SSML document a session."""
-
-    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
@@ -265,11 +262,7 @@ class SpeechDialogue:
             if said["path"] == "audio" and isinstance(said["body"], bytes):
                 account.sounded(t_ns, said["body"], play)
 
-        synthesised(exchange, tell, _read(exchange), _OVERLOADED)
-
-
-def _recognition_mistakes(given: RecognitionOptions) -> list[str]:
-    return audio_problems(given.audio, "pcm16", given.sample_rate)
+        synthesised(exchange, tell, read(exchange, _decode), _OVERLOADED)
 
 
 PROTOCOLS = (
@@ -278,7 +271,6 @@ PROTOCOLS = (
         "Azure Speech recognition",
         over_websocket(RecognitionDialogue),
         RecognitionOptions,
-        mistakes=_recognition_mistakes,
         source="audio",
     ),
     ProtocolSpec("azure-tts", "Azure Speech synthesis", over_websocket(SpeechDialogue), SpeechOptions),

@@ -1,9 +1,9 @@
-"""Cartesia over WebSocket: Ink with a client that finalizes (``cartesia-stt``), Ink that takes turns (``cartesia-turns``), and Sonic
-(``cartesia-tts``).
+"""Cartesia over WebSocket: Ink with a client that finalizes (``cartesia-stt``), Ink that takes turns
+(``cartesia-turns``), and Sonic (``cartesia-tts``).
 
-Audio goes in as binary messages and comes out as base64 in JSON. A turn's text grows until ``turn.end``; an eager end is a guess
-that may be taken back, so it is no endpoint. A session has one context of its own: many contexts on one connection would share
-its queue, and their latencies would be each other's.
+Audio goes in as binary messages and comes out as base64 in JSON. A turn's text grows until ``turn.end``; an eager end
+is a guess that may be taken back, so it is no endpoint. A session has one context of its own: many contexts on one
+connection would share its queue, and their latencies would be each other's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, feed, live_audio, text_of
+from plimsoll.harness.protocols._speech.sending import LiveOptions, fed, feed, text_of
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
@@ -44,15 +44,20 @@ Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
 _ERROR_TEXT, _ERROR_CODE = ("message", "title", "error"), ("error_code", "status_code")
 _SHED = ("concurrency", "quota")
 _MOST_CHARACTERS = 4000
-_TURN_SILENCE_NS = 3_000_000_000
 
 
-class RecognitionOptions(Options):
-    """Options of ``cartesia-stt``."""
-
-    audio: AudioOptions = AudioOptions()
+class _AudioOptions(LiveOptions):
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return CODECS[self.encoding], self.sample_rate
+
+
+class RecognitionOptions(_AudioOptions):
+    """Options of ``cartesia-stt``."""
+
     language: str | None = None
     finish: list[Literal["finalize", "close", "done"]] = Field(default=["close"], min_length=1)
     version: str = VERSION
@@ -60,16 +65,17 @@ class RecognitionOptions(Options):
     path: str | None = Field(default=None, pattern=r"^/")
 
 
-class TurnOptions(Options):
+class TurnOptions(_AudioOptions):
     """Options of ``cartesia-turns``."""
 
-    audio: AudioOptions = AudioOptions()
-    encoding: Encoding = "pcm_s16le"
-    sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     turn: dict[str, Any] | None = None
     version: str = VERSION
     settings: dict[str, str | int | float | bool] = {}
     path: str | None = Field(default=None, pattern=r"^/")
+
+    @property
+    def silence_ns(self) -> int:
+        return 3_000_000_000
 
 
 class SpeechOptions(Options):
@@ -105,8 +111,6 @@ def _cursor_ns(said: Any) -> int:
 class RecognitionDialogue:
     """``/stt/websocket``: text is final when the client says so, or when the service will not change it any more."""
 
-    __slots__ = ("_headers", "_options", "_path")
-
     def __init__(self, target: Target) -> None:
         options = self._options = accept(RecognitionOptions, target.options)
         self._headers = handshake_headers(target.headers, "bearer", {"cartesia-version": options.version})
@@ -121,15 +125,12 @@ class RecognitionDialogue:
 
     def encode(self, payload: Payload) -> Script:
         options = self._options
-        live = live_audio(
-            clip_of(payload, "cartesia-stt"), options.audio, CODECS[options.encoding], options.sample_rate
-        )
         return Script(
             self._path,
             self._headers,
             closing=tuple(Message(command.encode(), True) for command in options.finish),
             ends_on_close=options.finish[-1] == "finalize",
-            **live.script([Message(frame) for frame in live.frames]),
+            **options.live(payload, "cartesia-stt").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -142,7 +143,8 @@ class RecognitionDialogue:
     def _tell(account: Account, t_ns: int, said: Any) -> None:
         if _fault(account, said) or text_at(said, "type") != "transcript":
             return
-        # A text goes on where the final text before it ended, to the character: spaces are in it, and it may begin in a word.
+        # A text goes on where the final text before it ended, to the character: spaces are in it, and it may begin in a
+        # word.
         events = account.events
         kept = next((e.text for e in reversed(events) if isinstance(e, Transcript) and e.final), "")
         final = said.get("is_final") is True
@@ -151,8 +153,6 @@ class RecognitionDialogue:
 
 class TurnDialogue:
     """``/stt/turns/websocket``: the service hears when the speaker has finished."""
-
-    __slots__ = ("_headers", "_opening", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(TurnOptions, target.options)
@@ -168,21 +168,13 @@ class TurnDialogue:
         self._opening = () if options.turn is None else (Message(orjson.dumps(config), True),)
 
     def encode(self, payload: Payload) -> Script:
-        options = self._options
-        live = live_audio(
-            clip_of(payload, "cartesia-turns"),
-            options.audio,
-            CODECS[options.encoding],
-            options.sample_rate,
-            silence_ns=_TURN_SILENCE_NS,
-        )
         return Script(
             self._path,
             self._headers,
             opening=self._opening,
             waits=True,
             closing=(Message(b'{"type":"close"}', True),),
-            **live.script([Message(frame) for frame in live.frames]),
+            **self._options.live(payload, "cartesia-turns").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -209,8 +201,6 @@ class TurnDialogue:
 class SpeechDialogue:
     """``/tts/websocket``: one context, fed until ``continue`` is false."""
 
-    __slots__ = ("_headers", "_options", "_path", "_request")
-
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
         self._headers = handshake_headers(target.headers, "bearer", {"cartesia-version": options.version})
@@ -229,17 +219,14 @@ class SpeechDialogue:
         text = text_of(payload, "cartesia-tts")
         pieces = feed(text, self._options.words_per_second, _MOST_CHARACTERS)
         context = str(uuid5(NAMESPACE_URL, text))
-        fed = len(pieces) > 1
-        frames = [self._piece(context, piece, goes_on=fed) for _, piece in pieces]
+        spread = len(pieces) > 1
         return Script(
             self._path,
             self._headers,
-            frames=tuple(frames),
-            due_ns=tuple(due_ns for due_ns, _ in pieces),
-            closing=(self._piece(context, "", goes_on=False),) if fed else (),
-            closing_ns=pieces[-1][0],
+            closing=(self._piece(context, "", goes_on=False),) if spread else (),
             ends_on_close=False,
             n_in=payload.n_in,
+            **fed(pieces, lambda piece: self._piece(context, piece, goes_on=spread)),
         )
 
     def _piece(self, context: str, text: str, goes_on: bool) -> Message:
@@ -262,17 +249,12 @@ class SpeechDialogue:
         synthesised(exchange, tell)
 
 
-def _mistakes(given: RecognitionOptions | TurnOptions) -> list[str]:
-    return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "cartesia-stt",
         "Cartesia speech to text, finalized by the client",
         over_websocket(RecognitionDialogue),
         RecognitionOptions,
-        mistakes=_mistakes,
         source="audio",
     ),
     ProtocolSpec(
@@ -280,7 +262,6 @@ PROTOCOLS = (
         "Cartesia speech to text that detects turns",
         over_websocket(TurnDialogue),
         TurnOptions,
-        mistakes=_mistakes,
         source="audio",
     ),
     ProtocolSpec(

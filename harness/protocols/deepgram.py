@@ -1,24 +1,26 @@
-"""Deepgram's live recognition (``/v1/listen``), as Deepgram and its imitators speak it.
+"""Deepgram over WebSocket: recognition (``deepgram-listen``), by turns (``deepgram-flux``), and voice
+(``deepgram-speak``).
 
-Audio goes out in binary messages as a microphone would give it; results come back piece by piece. Interim results revise the
-window since the last final one, final ones are frozen, and all final ones together are the transcript. An endpoint is
-``speech_final`` or ``UtteranceEnd``, but not the answer to a Finalize that we sent. It sends no KeepAlive: frames of silence do
+Interim results revise the window since the last final one, final ones are frozen; a turn of Flux is cumulative and
+final at ``EndOfTurn``. The answer to a Finalize that we sent is no endpoint. No KeepAlive is sent: frames of silence do
 that, and a frozen upload would freeze the server's endpointer too.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import orjson
 from pydantic import Field, model_validator
 
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.options import Options, accept
 from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.codecs import BrokenAudio, decoder
 from plimsoll.harness.protocols._speech.hearing import (
-    Endpoint,
-    Event,
+    Account,
+    Sound,
     Transcript,
     after_speech,
     conclude,
@@ -28,14 +30,15 @@ from plimsoll.harness.protocols._speech.hearing import (
     member,
     ns_of,
     number_of,
-    put_transcripts,
+    put_sounds,
     read,
+    recognised,
     text_at,
-    while_open,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.sending import LiveOptions, fed, feed, no_option_in_query, text_of
+from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
 from plimsoll.harness.wire.tokens import Fault, timing_of
 from plimsoll.scenarios.samples.payload import Payload
@@ -50,25 +53,29 @@ CODECS = {
     "ogg-opus": "ogg-opus",
 }
 Encoding = Literal["linear16", "linear32", "mulaw", "alaw", "opus", "ogg-opus"]
-#: What an error message of any of Deepgram's live services is read from.
-ERROR_TEXT, ERROR_CODE = ("description", "message", "err_msg"), ("code", "err_code")
+_ERROR_TEXT, _ERROR_CODE = ("description", "message", "err_msg"), ("code", "err_code")
 _SPEECH_FINAL = re.compile(rb'"speech_final"\s*:\s*true')
-_FINALIZE, _CLOSE = Message(b'{"type":"Finalize"}', True), Message(b'{"type":"CloseStream"}', True)
+_END_OF_TURN = re.compile(rb'"event"\s*:\s*"EndOfTurn"')
+_WINDOW_END = re.compile(rb'"audio_window_end"\s*:\s*(\d{1,9}(?:\.\d{1,12})?)')
+_FINALIZE, _CLOSE_STREAM = Message(b'{"type":"Finalize"}', True), Message(b'{"type":"CloseStream"}', True)
+_FLUSH, _CLOSE = Message(b'{"type":"Flush"}', True), Message(b'{"type":"Close"}', True)
 #: Silence that follows the clip beyond what the endpointer needs, in ns.
-_MORE_NS = 1_500_000_000
+_MORE_NS, _FLUX_MORE_NS = 1_500_000_000, 500_000_000
+_FLUX_EOT_TIMEOUT_MS = 5000  # the service's own default
+_MOST_CHARACTERS = 2000  # of one Speak message
 
 
-def rate_of(sample_rate: int | None, encoding: str) -> int:
-    """The rate that is sent: G.711 is telephone speech unless told otherwise."""
-    if sample_rate is not None:
-        return sample_rate
-    return 8000 if encoding in ("mulaw", "alaw") else 16_000
+def _sent_codec(encoding: str, sample_rate: int | None) -> tuple[str, int]:
+    """(codec, samples a second): G.711 is telephone speech unless told otherwise."""
+    return CODECS[encoding], sample_rate or (8000 if encoding in ("mulaw", "alaw") else 16_000)
 
 
-class ListenOptions(Options):
+# -- /v1/listen -----------------------------------------------------------------------------------------------------
+
+
+class ListenOptions(LiveOptions):
     """Options of ``deepgram-listen``."""
 
-    audio: AudioOptions = AudioOptions()
     encoding: Encoding = "linear16"
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     language: str | None = None
@@ -90,28 +97,29 @@ class ListenOptions(Options):
             raise ValueError("utterance_end_ms needs interim_results. Set interim_results: true, or remove it")
         if self.finish == "endpoint" and self.endpointing is False and self.utterance_end_ms is None:
             raise ValueError("endpointing: false leaves no endpoint to wait for. Set finish: finalize or close")
-        taken = sorted(self.query.keys() & type(self).model_fields.keys())
-        if taken:
-            raise ValueError(f"query has {', '.join(taken)}. Give them as options of their own")
+        no_option_in_query(type(self), self.query)
         return self
 
     @property
-    def rate(self) -> int:
-        return rate_of(self.sample_rate, self.encoding)
+    def sent_as(self) -> tuple[str, int]:
+        return _sent_codec(self.encoding, self.sample_rate)
 
     @property
     def silence_ns(self) -> int:
-        """Silence after the clip by which any endpointer that works has answered."""
         if self.finish != "endpoint":
             return 0
         waited_ms = max(self.utterance_end_ms or 0, 0 if isinstance(self.endpointing, bool) else self.endpointing or 0)
         return waited_ms * 1_000_000 + _MORE_NS
 
 
-class ListenDialogue:
-    """What the options say, ready to use."""
+_LISTEN_QUERY = (
+    "interim_results", "language", "endpointing", "utterance_end_ms", "vad_events", "punctuate", "smart_format",
+    "no_delay",
+)  # fmt: skip
 
-    __slots__ = ("_headers", "_options", "_path")
+
+class ListenDialogue:
+    """``/v1/listen``: results piece by piece; all final ones together are the transcript."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(ListenOptions, target.options)
@@ -119,29 +127,20 @@ class ListenDialogue:
         query: dict[str, Value] = {
             "model": target.model or None,
             "encoding": options.encoding,
-            "sample_rate": options.rate,
+            "sample_rate": options.sent_as[1],
             "channels": 1,
-            "interim_results": options.interim_results,
-            **{name: getattr(options, name) for name in _SENT_IF_GIVEN},
+            **{name: getattr(options, name) for name in _LISTEN_QUERY},
             **options.query,
         }
         self._path = request_target(target.url, "/v1/listen", options.path, query)
 
     def encode(self, payload: Payload) -> Script:
-        options = self._options
-        live = live_audio(
-            clip_of(payload, "deepgram-listen"),
-            options.audio,
-            CODECS[options.encoding],
-            options.rate,
-            silence_ns=options.silence_ns,
-        )
         return Script(
             path=self._path,
             headers=self._headers,
-            closing=(_FINALIZE, _CLOSE) if options.finish == "finalize" else (_CLOSE,),
+            closing=(_FINALIZE, _CLOSE_STREAM) if self._options.finish == "finalize" else (_CLOSE_STREAM,),
             n_in=payload.n_in,
-            **live.script([Message(frame) for frame in live.frames]),
+            **self._options.live(payload, "deepgram-listen").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -160,57 +159,202 @@ class ListenDialogue:
         return DONE if kind == b"Error" else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        said, script = read(exchange), exchange.request.script
-        events: list[Event] = []
+        recognised(exchange, _tell_result, self._options.audio.normaliser)
+
+
+def _tell_result(account: Account, t_ns: int, said: Any) -> None:
+    kind = text_at(said, "type")
+    if kind == "Results" and member(said, "channel_index", 0) in (0, None):
+        start, duration = ns_of(said.get("start")), ns_of(said.get("duration"))
+        cursor_ns = start + duration if start >= 0 and duration >= 0 else -1
+        text = text_at(said, "channel", "alternatives", 0, "transcript")
+        account.heard(t_ns, text, said.get("is_final") is True, cursor_ns)
+        if said.get("speech_final") is True and said.get("from_finalize") is not True:
+            account.ended(t_ns, cursor_ns)
+    elif kind == "UtteranceEnd":
+        account.ended(t_ns)
+    elif kind == "Metadata":
+        account.timing = timing_of(said.get("server_timing"))
+    elif kind == "Error":
+        account.fault = fault_in(said, _ERROR_TEXT, _ERROR_CODE)
+
+
+# -- /v2/listen -----------------------------------------------------------------------------------------------------
+
+
+class FluxOptions(LiveOptions):
+    """Options of ``deepgram-flux``."""
+
+    frame_ns: ClassVar[int] = 80_000_000  # what the service advises
+
+    encoding: Encoding = "linear16"
+    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
+    eot_threshold: float | None = Field(default=None, ge=0.5, le=0.9)
+    eager_eot_threshold: float | None = Field(default=None, ge=0.3, le=0.9)
+    eot_timeout_ms: int | None = Field(default=None, ge=500, le=60_000)
+    auth: Literal["token", "bearer"] = "token"
+    query: dict[str, str | int | float | bool | list[str]] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @model_validator(mode="after")
+    def _together(self) -> FluxOptions:
+        no_option_in_query(type(self), self.query)
+        eager, eot = self.eager_eot_threshold, self.eot_threshold
+        if eager is not None and eot is not None and eager > eot:
+            raise ValueError("eager_eot_threshold is above eot_threshold. Lower it")
+        return self
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return _sent_codec(self.encoding, self.sample_rate)
+
+    @property
+    def silence_ns(self) -> int:
+        return (self.eot_timeout_ms or _FLUX_EOT_TIMEOUT_MS) * 1_000_000 + _FLUX_MORE_NS
+
+
+class FluxDialogue:
+    """``/v2/listen``: the model itself says when a turn is over; an eager end is a guess, and counts as none."""
+
+    def __init__(self, target: Target) -> None:
+        options = self._options = accept(FluxOptions, target.options)
+        self._headers = handshake_headers(target.headers, options.auth)
+        query: dict[str, Value] = {
+            "model": target.model or "flux-general-en",
+            "encoding": options.encoding,
+            "sample_rate": options.sent_as[1],
+            "eot_threshold": options.eot_threshold,
+            "eager_eot_threshold": options.eager_eot_threshold,
+            "eot_timeout_ms": options.eot_timeout_ms,
+            **options.query,
+        }
+        self._path = request_target(target.url, "/v2/listen", options.path, query)
+
+    def encode(self, payload: Payload) -> Script:
+        return Script(
+            path=self._path,
+            headers=self._headers,
+            waits=True,
+            closing=(_CLOSE_STREAM,),
+            n_in=payload.n_in,
+            **self._options.live(payload, "deepgram-flux").script(),
+        )
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        kind = kind_of(message) if text else b""
+        if kind == b"TurnInfo":
+            if _END_OF_TURN.search(message) is None:
+                return NOTHING
+            end = _WINDOW_END.search(message)
+            last = after_speech(exchange) if end is None else heard_out(exchange, 1000 * float(end[1]))
+            return ENDPOINT if last else NOTHING
+        if kind == b"Connected":
+            return READY
+        return DONE if kind == b"Error" else NOTHING
+
+    def settle(self, exchange: Exchange) -> None:
+        recognised(exchange, _tell_turn, self._options.audio.normaliser)
+
+
+def _tell_turn(account: Account, t_ns: int, said: Any) -> None:
+    kind = text_at(said, "type")
+    if kind == "TurnInfo":
+        turn, over = said.get("turn_index"), said.get("event") == "EndOfTurn"
+        cursor_ns = ns_of(said.get("audio_window_end"))
+        number = turn if type(turn) is int else 0
+        account.events.append(Transcript(t_ns, number, text_at(said, "transcript"), over, cursor_ns))
+        if over:
+            account.ended(t_ns, cursor_ns)
+    elif kind == "Error":
+        account.fault = fault_in(said, _ERROR_TEXT, _ERROR_CODE)
+
+
+# -- /v1/speak ------------------------------------------------------------------------------------------------------
+
+
+class SpeakOptions(Options):
+    """Options of ``deepgram-speak``."""
+
+    encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
+    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
+    words_per_second: float | None = Field(default=None, gt=0, le=1000)
+    finish: Literal["flush", "close"] = "flush"
+    auth: Literal["token", "bearer"] = "token"
+    query: dict[str, str | int | float | bool | list[str]] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @property
+    def rate(self) -> int:
+        return self.sample_rate or (24_000 if self.encoding == "linear16" else 8000)
+
+
+class SpeakDialogue:
+    """``/v1/speak``: text is spoken at Flush, and ``Flushed`` says that all audio of the text before it was sent.
+
+    A session without audio, or without that word, has failed, whatever the close code says.
+    """
+
+    def __init__(self, target: Target) -> None:
+        options = self._options = accept(SpeakOptions, target.options)
+        self._headers = handshake_headers(target.headers, options.auth)
+        query: dict[str, Value] = {
+            "model": target.model or None,
+            "encoding": options.encoding,
+            "sample_rate": options.rate,
+            **options.query,
+        }
+        self._path = request_target(target.url, "/v1/speak", options.path, query)
+
+    def encode(self, payload: Payload) -> Script:
+        options = self._options
+        pieces = feed(text_of(payload, "deepgram-speak"), options.words_per_second, _MOST_CHARACTERS)
+        return Script(
+            path=self._path,
+            headers=self._headers,
+            closing=(_FLUSH, _CLOSE) if options.finish == "close" else (_FLUSH,),
+            ends_on_close=options.finish == "close",
+            n_in=payload.n_in,
+            **fed(pieces, lambda text: Message(orjson.dumps({"type": "Speak", "text": text}), True)),
+        )
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        if not text:
+            return NOTHING
+        kind = kind_of(message)
+        if kind == b"Error" or (kind == b"Flushed" and self._options.finish == "flush"):
+            return DONE
+        return NOTHING
+
+    def settle(self, exchange: Exchange) -> None:
+        said = read(exchange)
+        play = decoder(CODECS[self._options.encoding], self._options.rate)
+        sounds: list[Sound] = []
         fault: Fault | None = None
-        segment = 0
+        flushed, broken, warning = False, "", ""
         for t_ns, message in said.messages:
-            kind = text_at(message, "type")
             if isinstance(message, bytes):
+                try:
+                    sounds.append(Sound(t_ns, play.feed(message), self._options.rate))
+                except BrokenAudio as error:
+                    broken = broken or f"the audio can't be decoded: {error}"
                 continue
-            if kind == "Results" and member(message, "channel_index", 0) in (0, None):
-                events += _heard(t_ns, segment, message)
-                segment += message.get("is_final") is True
-            elif kind == "UtteranceEnd":
-                events.append(Endpoint(t_ns))
-            elif kind == "Metadata":
-                exchange.server_timing = timing_of(message.get("server_timing")) or None
+            kind = text_at(message, "type")
+            if kind == "Flushed":
+                flushed = True
+                exchange.server_timing = timing_of(message.get("server_timing")) or exchange.server_timing
+            elif kind == "Warning":
+                warning = warning or fault_in(message, _ERROR_TEXT, _ERROR_CODE).message
             elif kind == "Error":
-                fault = fault or fault_in(message, ERROR_TEXT, ERROR_CODE)
-        if exchange.session is not None and exchange.session.open_ns >= 0:
-            put_transcripts(exchange, script.clip, while_open(exchange, events), self._options.audio.normaliser)
+                fault = fault or fault_in(message, _ERROR_TEXT, _ERROR_CODE)
+        put_sounds(exchange, sounds)
         conclude(exchange, said, fault)
-
-
-_SENT_IF_GIVEN = (
-    "language",
-    "endpointing",
-    "utterance_end_ms",
-    "vad_events",
-    "punctuate",
-    "smart_format",
-    "no_delay",
-)
-
-
-def _heard(t_ns: int, segment: int, message: dict[str, Any]) -> list[Event]:
-    """One Results message: what the segment reads now, and the endpoint if it is one."""
-    start, duration = ns_of(message.get("start")), ns_of(message.get("duration"))
-    cursor = start + duration if start >= 0 and duration >= 0 else -1
-    text = text_at(message, "channel", "alternatives", 0, "transcript")
-    found: list[Event] = [Transcript(t_ns, segment, text, message.get("is_final") is True, cursor)]
-    if message.get("speech_final") is True and message.get("from_finalize") is not True:
-        found.append(Endpoint(t_ns, cursor))
-    return found
-
-
-def renamed(problems: list[str]) -> list[str]:
-    """Errors of the codec with the names that the vendors' options have."""
-    return [text.replace("target.options.rate:", "target.options.sample_rate:", 1) for text in problems]
-
-
-def _mistakes(given: ListenOptions) -> list[str]:
-    return renamed(audio_problems(given.audio, CODECS[given.encoding], given.rate))
+        if broken:
+            outcome.fail(exchange, outcome.PROTOCOL, broken)
+        elif not exchange.n_chunks and warning:
+            outcome.fail_by(exchange, Fault(f"no audio came: {warning}"))
+        elif not exchange.n_chunks or not flushed:
+            missing = "no audio came" if not exchange.n_chunks else "the session ended without Flushed"
+            outcome.fail(exchange, outcome.PROTOCOL, missing)
 
 
 PROTOCOLS = (
@@ -219,9 +363,23 @@ PROTOCOLS = (
         "Deepgram live recognition, /v1/listen",
         over_websocket(ListenDialogue),
         ListenOptions,
-        mistakes=_mistakes,
         bundled=True,
         bundled_model="recogniser",
         source="audio",
+    ),
+    ProtocolSpec(
+        "deepgram-flux",
+        "Deepgram turn-taking recognition, /v2/listen",
+        over_websocket(FluxDialogue),
+        FluxOptions,
+        source="audio",
+    ),
+    ProtocolSpec(
+        "deepgram-speak",
+        "Deepgram live voice, /v1/speak",
+        over_websocket(SpeakDialogue),
+        SpeakOptions,
+        bundled=True,
+        bundled_model="synthesiser",
     ),
 )

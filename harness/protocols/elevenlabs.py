@@ -1,8 +1,9 @@
 """ElevenLabs over WebSocket: Scribe realtime (speech in) and stream-input (speech out).
 
-Both talk JSON with audio in base64. Scribe's text is final when it is committed: by hand at the end of the audio, or by the
-service when it hears silence. Speech is made from text that is fed all at once or word by word; the service holds text back until it has
-enough of it, so the two are different measurements. Nothing is read from a message while the session is on but its kind.
+Both talk JSON with audio in base64. Scribe's text is final when it is committed: by hand at the end of the audio, or by
+the service when it hears silence. Speech is made from text that is fed all at once or word by word; the service holds
+text back until it has enough of it, so the two are different measurements. Nothing is read from a message while the
+session is on but its kind.
 """
 
 from __future__ import annotations
@@ -34,15 +35,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import (
-    AudioOptions,
-    audio_problems,
-    clip_of,
-    feed,
-    live_audio,
-    parse_pace,
-    text_of,
-)
+from plimsoll.harness.protocols._speech.sending import LiveOptions, fed, feed, parse_pace, text_of
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
@@ -61,10 +54,9 @@ _SHED = ("quota", "busy", "concurrent", "too_many")
 _FAILED = tuple(f'"{name}"'.encode() for name in sorted(_FAILURES))
 
 
-class ScribeOptions(Options):
+class ScribeOptions(LiveOptions):
     """Options of ``elevenlabs-scribe``."""
 
-    audio: AudioOptions = AudioOptions()
     audio_format: Literal["pcm_8000", "pcm_16000", "pcm_22050", "pcm_24000", "pcm_44100", "pcm_48000", "ulaw_8000"] = (
         "pcm_16000"
     )
@@ -77,16 +69,28 @@ class ScribeOptions(Options):
     path: str | None = Field(default=None, pattern=r"^/")
 
     @property
-    def codec(self) -> tuple[str, int]:
-        """(codec, samples a second)."""
+    def sent_as(self) -> tuple[str, int]:
         name, _, rate = self.audio_format.partition("_")
         return {"pcm": "pcm16", "ulaw": "mulaw"}[name], int(rate)
+
+    @property
+    def silence_ns(self) -> int:
+        if self.commit_strategy == "manual":
+            return 0
+        return round((self.vad_silence_threshold_secs or 1.5) * 1e9) + 1_500_000_000
+
+    def mistakes(self) -> list[str]:
+        found = super().mistakes()
+        if self.commit_strategy == "vad" and parse_pace(self.audio.pace).code not in LIVE_PACES:
+            found.append(
+                "target.options.audio.pace: with commit_strategy vad silence is heard in real time. "
+                "Use capture, or manual"
+            )
+        return found
 
 
 class ScribeDialogue:
     """``/v1/speech-to-text/realtime``."""
-
-    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(ScribeOptions, target.options)
@@ -103,28 +107,23 @@ class ScribeDialogue:
         self._path = request_target(target.url, "/v1/speech-to-text/realtime", options.path, settings)
 
     def encode(self, payload: Payload) -> Script:
-        options = self._options
-        codec, rate = options.codec
-        silence_ns = 0
-        if options.commit_strategy == "vad":
-            silence_ns = round((options.vad_silence_threshold_secs or 1.5) * 1e9) + 1_500_000_000
-        live = live_audio(clip_of(payload, "elevenlabs-scribe"), options.audio, codec, rate, silence_ns=silence_ns)
-        frames = [self._chunk(frame, False, rate, first=i == 0) for i, frame in enumerate(live.frames)]
+        live = self._options.live(payload, "elevenlabs-scribe")
+        frames = [self._chunk(frame, False, first=i == 0) for i, frame in enumerate(live.frames)]
         return Script(
             self._path,
             self._headers,
             waits=True,
-            closing=(self._chunk(b"", True, rate),),
+            closing=(self._chunk(b"", True),),
             ends_on_close=False,
             **live.script(frames),
         )
 
-    def _chunk(self, audio: bytes, commit: bool, rate: int, first: bool = False) -> Message:
+    def _chunk(self, audio: bytes, commit: bool, first: bool = False) -> Message:
         said: dict[str, Any] = {
             "message_type": "input_audio_chunk",
             "audio_base_64": base64.b64encode(audio).decode(),
             "commit": commit,
-            "sample_rate": rate,
+            "sample_rate": self._options.sent_as[1],
         }
         if first and self._options.previous_text is not None:
             said["previous_text"] = self._options.previous_text
@@ -139,7 +138,8 @@ class ScribeDialogue:
                 return NOTHING
             if self._options.commit_strategy == "vad":
                 return DONE if after_speech(exchange) else NOTHING
-            # Long audio is committed now and then without being asked: only what follows our own commit ends the session.
+            # Long audio is committed now and then without being asked: only what follows our own commit ends the
+            # session.
             return DONE if input_over(exchange) else NOTHING
         return DONE if kind.startswith(_FAILED) else NOTHING
 
@@ -190,11 +190,16 @@ class SpeechOptions(Options):
         name, rate = self.output_format.split("_")[:2]
         return {"pcm": "pcm16", "ulaw": "mulaw", "alaw": "alaw", "mp3": "mp3"}[name], int(rate)
 
+    def mistakes(self) -> list[str]:
+        try:
+            decoder(*self.codec)
+        except HarnessFault as fault:
+            return [f"target.options.output_format: {text}" for text in fault.errors]
+        return []
+
 
 class SpeechDialogue:
     """``/v1/text-to-speech/VOICE/stream-input``."""
-
-    __slots__ = ("_headers", "_opening", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
@@ -220,17 +225,14 @@ class SpeechDialogue:
     def encode(self, payload: Payload) -> Script:
         options = self._options
         pieces = feed(text_of(payload, "elevenlabs-tts"), options.words_per_second, _MOST_CHARACTERS)
-        closing_ns = pieces[-1][0]
         return Script(
             self._path,
             self._headers,
             opening=(self._opening,),
-            frames=tuple(self._piece(text) for _, text in pieces),
-            due_ns=tuple(due_ns for due_ns, _ in pieces),
             closing=(Message(orjson.dumps({"text": ""}), True),),
-            closing_ns=closing_ns,
             ends_on_close=False,
             n_in=payload.n_in,
+            **fed(pieces, self._piece),
         )
 
     def _piece(self, text: str) -> Message:
@@ -260,30 +262,12 @@ class SpeechDialogue:
         synthesised(exchange, tell, play=play)
 
 
-def _scribe_mistakes(given: ScribeOptions) -> list[str]:
-    found = audio_problems(given.audio, *given.codec)
-    if given.commit_strategy == "vad" and parse_pace(given.audio.pace).code not in LIVE_PACES:
-        found.append(
-            "target.options.audio.pace: with commit_strategy vad silence is heard in real time. Use capture, or manual"
-        )
-    return found
-
-
-def _speech_mistakes(given: SpeechOptions) -> list[str]:
-    try:
-        decoder(*given.codec)
-    except HarnessFault as fault:
-        return [f"target.options.output_format: {text}" for text in fault.errors]
-    return []
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "elevenlabs-scribe",
         "ElevenLabs Scribe realtime: live speech to text",
         over_websocket(ScribeDialogue),
         ScribeOptions,
-        mistakes=_scribe_mistakes,
         source="audio",
     ),
     ProtocolSpec(
@@ -291,6 +275,5 @@ PROTOCOLS = (
         "ElevenLabs stream-input: text to speech, fed live",
         over_websocket(SpeechDialogue),
         SpeechOptions,
-        mistakes=_speech_mistakes,
     ),
 )

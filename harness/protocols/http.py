@@ -1,8 +1,8 @@
-"""Plain HTTP: any method, path, headers and body; one answer in one piece, or a stream of messages in any framing.
+"""This protocol speaks plain HTTP: any method, path, headers and body; answers in one piece, or streams in any framing.
 
-For servers without a protocol of their own (Ray Serve, BentoML, a FastAPI handler) or of one that has no name here. The body is
-a sandboxed Jinja2 template rendered for each sample before the run, or a form, fixed text, or a file. What carries output, usage
-and errors is told by paths into the JSON. It guesses nothing: without ``text_path`` every event of a stream counts as output.
+It serves endpoints without a protocol of their own (Ray Serve, BentoML, a FastAPI handler). The body is a sandboxed
+Jinja2 template, a form, fixed text or a file; paths into the JSON find output, usage and errors. It guesses nothing:
+without ``text_path`` every event of a stream counts as output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.options import Options, accept
 from plimsoll.harness.protocols._clients import over_http
-from plimsoll.harness.protocols._http.body_template import BodyTemplate, MultipartForm
+from plimsoll.harness.protocols._http.body_template import BodyTemplate, MultipartForm, compiles
 from plimsoll.harness.protocols._http.json_stream import ANSWER, NOTHING, REASONING, Told, scan, settle_scan
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
@@ -96,12 +96,7 @@ class HttpOptions(Options):
             raise ValueError(error)
         return value
 
-    @field_validator("body")
-    @classmethod
-    def _template(cls, value: str | None) -> str | None:
-        if value is not None:
-            BodyTemplate(value)
-        return value
+    _template = field_validator("body")(compiles)
 
     @field_validator("form", "form_files")
     @classmethod
@@ -135,7 +130,8 @@ class HttpOptions(Options):
             unused = [name for name in ("text_path", "reasoning_path", "done", "done_path") if getattr(self, name)]
             if unused:
                 raise ValueError(
-                    f"{', '.join(unused)}: only a stream has it. Set framing to sse or ndjson, or whatever the stream is"
+                    f"{', '.join(unused)}: only a stream has it. Set framing to sse or ndjson, or whatever the stream "
+                    "is"
                 )
         if self.framing in PLAIN_TEXT:
             unused = [name for name in (*_PATHS, "success_if") if name != "error_path" and getattr(self, name)]
@@ -173,34 +169,7 @@ def _lead(selectors: tuple[Selector, ...]) -> str | int | None:
 
 
 class HttpDialect:
-    """What the options say, ready to use."""
-
-    __slots__ = (
-        "_body",
-        "_done",
-        "_done_at",
-        "_end",
-        "_error",
-        "_finish",
-        "_form",
-        "_has_text",
-        "_head",
-        "_leads",
-        "_limit",
-        "_model",
-        "_n_in",
-        "_n_out",
-        "_needs_json",
-        "_options",
-        "_reasoning",
-        "_success",
-        "_success_if",
-        "_template",
-        "_text",
-        "_wants_reason",
-        "accept",
-        "plain",
-    )
+    """One endpoint: bodies from a template, answers read along paths."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(HttpOptions, target.options)
@@ -429,5 +398,6 @@ PROTOCOLS = (
         over_http(HttpDialect),
         HttpOptions,
         bundled=True,
+        any_route=True,
     ),
 )

@@ -1,12 +1,14 @@
-"""Kyutai's moshi-server: streaming recognition (``kyutai-stt``) and synthesis (``kyutai-tts``), MessagePack both ways at 24 kHz.
+"""Kyutai's moshi-server: streaming recognition (``kyutai-stt``) and synthesis (``kyutai-tts``), MessagePack both ways
+at 24 kHz.
 
-Words only ever come on, none is revised. The model hears ahead, so what the audio's end was worth is asked with a Marker: it comes
-back when all audio before it has been heard, and only while more audio, silence, follows it. Needs ``pip install plimsoll-slo[speech]``.
+Words only ever come on, none is revised. The model hears ahead, so what the audio's end was worth is asked with a
+Marker: it comes back when all audio before it has been heard, and only while more audio, silence, follows it. Needs
+``pip install plimsoll-slo[speech]``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -17,35 +19,24 @@ from plimsoll.harness.options import Options, accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.hearing import (
     Account,
-    Said,
     Sound,
     fault_in,
     keyed,
     member,
     ns_of,
+    read,
     recognised,
     synthesised,
     text_at,
 )
-from plimsoll.harness.protocols._speech.sending import (
-    AudioOptions,
-    LiveAudio,
-    audio_problems,
-    clip_of,
-    feed,
-    live_audio,
-    text_of,
-)
+from plimsoll.harness.protocols._speech.sending import LiveAudio, LiveOptions, fed, feed, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
 from plimsoll.scenarios.samples.payload import Payload
 
 _RATE = 24_000
-#: 1920 samples, one step of the model.
-_FRAME_NS = 80_000_000
-_SILENCE_NS = 5_000_000_000
 _MARKER_ID = 1
 _KEY = "kyutai-api-key"
 #: What a server that was set up by the book takes.
@@ -55,14 +46,26 @@ _LONGEST_WORD = 200
 _MARKER, _READY, _ERROR = (b"\xa4type" + bytes([0xA0 + len(name)]) + name for name in (b"Marker", b"Ready", b"Error"))
 
 
-class RecognitionOptions(Options):
+class RecognitionOptions(LiveOptions):
     """Options of ``kyutai-stt``."""
 
-    audio: AudioOptions = AudioOptions()
+    frame_ns: ClassVar[int] = 80_000_000  # 1920 samples, one step of the model
+
     pause_threshold: float | None = Field(default=None, gt=0, lt=1)
     pause_head: int = Field(default=2, ge=0)
     query: dict[str, str | int | float | bool] = {}
     path: str | None = Field(default=None, pattern=r"^/")
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return "float32", _RATE
+
+    @property
+    def silence_ns(self) -> int:
+        return 5_000_000_000
+
+    def mistakes(self) -> list[str]:
+        return _missing() + super().mistakes()
 
 
 class SpeechOptions(Options):
@@ -72,6 +75,9 @@ class SpeechOptions(Options):
     words_per_second: float | None = Field(default=None, gt=0, le=1000)
     query: dict[str, str | int | float | bool] = {}
     path: str | None = Field(default=None, pattern=r"^/")
+
+    def mistakes(self) -> list[str]:
+        return _missing()
 
 
 def _msgpack() -> Any:
@@ -98,27 +104,20 @@ def _heard(message: bytes) -> int:
     return DONE if _MARKER in head or _ERROR in head else NOTHING
 
 
-def _read(exchange: Exchange) -> Said:
-    """Every message as an object, up to one that is none."""
-    unpack = _msgpack().unpackb
-    found: list[tuple[int, dict[str, Any] | bytes]] = []
-    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
-        if text:
-            continue
-        try:
-            value = unpack(data, strict_map_key=False)
-        except (ValueError, TypeError, OverflowError) as error:
-            why = outcome.excerpt(str(error).encode()) or type(error).__name__
-            return Said(tuple(found), f"message {number} of {len(data)} bytes is not MessagePack: {why}")
-        if isinstance(value, dict):
-            found.append((t_ns, value))
-    return Said(tuple(found))
+def _decode(data: bytes, text: bool) -> dict[str, Any] | None:
+    """The object in a binary message; text is none of this protocol's."""
+    if text:
+        return None
+    try:
+        value = _msgpack().unpackb(data, strict_map_key=False)
+    except (ValueError, TypeError, OverflowError) as error:
+        why = outcome.excerpt(str(error).encode()) or type(error).__name__
+        raise ValueError(f"of {len(data)} bytes is not MessagePack: {why}") from None
+    return value if isinstance(value, dict) else None
 
 
 class RecognitionDialogue:
     """``/api/asr-streaming``."""
-
-    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         self._options = accept(RecognitionOptions, target.options)
@@ -126,8 +125,7 @@ class RecognitionDialogue:
         self._path = request_target(target.url, "/api/asr-streaming", self._options.path, dict(self._options.query))
 
     def encode(self, payload: Payload) -> Script:
-        clip = clip_of(payload, "kyutai-stt")
-        live = live_audio(clip, self._options.audio, "float32", _RATE, frame_ns=_FRAME_NS, silence_ns=_SILENCE_NS)
+        live = self._options.live(payload, "kyutai-stt")
         fields = live.script(_audio_messages(live))
         marker = _pack({"type": "Marker", "id": _MARKER_ID})
         ends = np.cumsum([len(frame) // 4 for frame in live.frames])
@@ -145,7 +143,7 @@ class RecognitionDialogue:
 
     def settle(self, exchange: Exchange) -> None:
         words = _Words(self._options.pause_threshold, self._options.pause_head)
-        recognised(exchange, words.tell, self._options.audio.normaliser, _read(exchange))
+        recognised(exchange, words.tell, self._options.audio.normaliser, read(exchange, _decode))
         stamps = exchange.session
         if stamps is None or words.marked_ns < 0:
             return
@@ -185,8 +183,6 @@ class _Words:
 class SpeechDialogue:
     """``/api/tts_streaming``."""
 
-    __slots__ = ("_headers", "_options", "_path")
-
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
         self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
@@ -201,18 +197,16 @@ class SpeechDialogue:
             self._path,
             self._headers,
             waits=True,
-            frames=tuple(Message(_pack({"type": "Text", "text": word.strip()})) for _, word in pieces),
-            due_ns=tuple(due_ns for due_ns, _ in pieces),
             closing=(Message(_pack({"type": "Eos"})),),
-            closing_ns=pieces[-1][0],
             n_in=payload.n_in,
+            **fed(pieces, lambda word: Message(_pack({"type": "Text", "text": word.strip()}))),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
         return _heard(message)
 
     def settle(self, exchange: Exchange) -> None:
-        synthesised(exchange, _tell_sound, _read(exchange))
+        synthesised(exchange, _tell_sound, read(exchange, _decode))
 
 
 def _tell_sound(account: Account, t_ns: int, said: Any) -> None:
@@ -240,17 +234,12 @@ def _pack(value: dict[str, Any]) -> bytes:
     return packed
 
 
-def _recognition_mistakes(given: RecognitionOptions) -> list[str]:
-    return _missing() + audio_problems(given.audio, "float32", _RATE, frame_ns=_FRAME_NS)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "kyutai-stt",
         "Kyutai moshi-server: live speech to text",
         over_websocket(RecognitionDialogue),
         RecognitionOptions,
-        mistakes=_recognition_mistakes,
         source="audio",
     ),
     ProtocolSpec(
@@ -258,6 +247,5 @@ PROTOCOLS = (
         "Kyutai moshi-server: live text to speech",
         over_websocket(SpeechDialogue),
         SpeechOptions,
-        mistakes=lambda given: _missing(),
     ),
 )

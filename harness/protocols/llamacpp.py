@@ -1,7 +1,8 @@
 """llama.cpp's own server: ``POST /completion``.
 
-The last event has ``stop`` true, the counts and the timings. Events of prompt progress come before the first token and are none. The
-server caches prompts unless told otherwise, so repeated prompts measure a warm cache: ``cache_prompt: false`` measures a cold one.
+The last event has ``stop`` true, the counts and the timings. Events of prompt progress come before the first token and
+are none. The server caches prompts unless told otherwise, so repeated prompts measure a warm cache: ``cache_prompt:
+false`` measures a cold one.
 """
 
 from __future__ import annotations

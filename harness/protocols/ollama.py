@@ -1,7 +1,8 @@
 """Ollama: ``POST /api/generate`` and ``/api/chat``, one JSON object a line.
 
-The last line has ``done`` true, the counts and how long loading, reading the prompt and generating took: these become the request's
-stages. A model that had to be loaded first is called cold there, because its first answers measure a disk. Thinking is output, not answer.
+The last line has ``done`` true, the counts and how long loading, reading the prompt and generating took: these become
+the request's stages. A model that had to be loaded first is called cold there, because its first answers measure a
+disk. Thinking is output, not answer.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """The OpenAI HTTP API, as OpenAI and every compatible server speak it: chat, completions, embeddings.
 
-Streams are asked for by default, with ``stream_options.include_usage``, because frames are not tokens.
-What is sent by default is accepted by OpenAI itself, which refuses unknown fields; what only some servers
-know (``ignore_eos``, ``min_tokens``) is sent when ``exact_output: true`` asks for it. The file opens no
-connection: it is a dialect of the shared HTTP transport.
+Streams are asked for by default, with ``stream_options.include_usage``, because frames are not tokens. OpenAI refuses
+unknown fields, so what only some servers know (``ignore_eos``, ``min_tokens``) is sent for ``exact_output: true`` only.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -20,7 +17,15 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.options import Options, accept
 from plimsoll.harness.protocols._clients import over_http
-from plimsoll.harness.protocols._http.json_stream import FinishReason, check_one_choice, mergeable
+from plimsoll.harness.protocols._http.json_stream import (
+    ERROR_LINE,
+    FinishReason,
+    accepted,
+    check_one_choice,
+    json_headers,
+    mergeable,
+    messages_of,
+)
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import HttpRequest, build_head, join_path, split_url
@@ -28,8 +33,6 @@ from plimsoll.harness.wire import fold, sse, tokens
 from plimsoll.scenarios.samples.payload import Payload
 
 _OWN_FIELDS = frozenset({"stream", "messages", "prompt", "input", "model"})
-#: Older llama.cpp reported errors in a line of this field, which the event-stream rules ignore.
-_ERROR_LINE = re.compile(rb"(?:^|[\r\n])error: ?([^\r\n]+)")
 
 
 class GenerationOptions(Options):
@@ -69,33 +72,25 @@ def _body(fields: dict[str, Any], extra: Mapping[str, Any]) -> bytes:
         raise HarnessFault(f"the payload can't be written as JSON: {error}. Correct the payload source") from None
 
 
-def _head(target: Target, route: str, path: str | None, accepted: bytes) -> bytes:
-    defaults = {
-        "accept": accepted.decode(),
-        "accept-encoding": "identity",
-        "content-type": "application/json",
-        "user-agent": "plimsoll",
-    }
-    return build_head("POST", join_path(target.url, route, path), defaults, target.headers)
+def _head(target: Target, route: str, path: str | None, stream: bool = False) -> bytes:
+    return build_head("POST", join_path(target.url, route, path), json_headers(stream), target.headers)
 
 
 class GenerationDialect:
     """Chat or plain completions. ``chat`` picks the route and the field that carries the prompt."""
 
-    __slots__ = ("_chat", "_head", "_model", "_options", "accept")
-
     def __init__(self, target: Target, chat: bool) -> None:
         self._options = accept(GenerationOptions, target.options)
         self._chat = chat
         self._model = target.model
-        self.accept = b"text/event-stream" if self._options.stream else b"application/json"
+        self.accept = accepted(self._options.stream)
         route = "/v1/chat/completions" if chat else "/v1/completions"
         base = split_url(target.url)[0]
         if self._options.path is None and not chat and base.endswith("/chat/completions"):
             raise HarnessFault(
                 f"target.url: {base} is the chat endpoint. Use protocol openai-chat, or end the URL at /v1"
             )
-        self._head = _head(target, route, self._options.path, self.accept)
+        self._head = _head(target, route, self._options.path, self._options.stream)
 
     def encode(self, payload: Payload) -> HttpRequest:
         options = self._options
@@ -122,11 +117,7 @@ class GenerationDialect:
             if payload.prompt is not None:
                 return {"prompt": payload.prompt}
             raise HarnessFault("openai-completions: the payload has no prompt. Use a text source, or openai-chat")
-        if payload.messages is not None:
-            return {"messages": list(payload.messages)}
-        if payload.prompt is not None:
-            return {"messages": [{"role": "user", "content": payload.prompt}]}
-        raise HarnessFault("openai-chat: the payload has neither messages nor a prompt. Use a text source")
+        return {"messages": messages_of(payload, "openai-chat")}
 
     def settle(self, exchange: Exchange) -> None:
         if not outcome.judge_code(exchange):
@@ -194,7 +185,7 @@ def settle_stream(exchange: Exchange, reasoned: bool = True) -> None:
     problem = stream_problem(decoded, scan, reasoned)
     if problem is None:
         return
-    reported = _ERROR_LINE.search(exchange.body)
+    reported = ERROR_LINE.search(exchange.body)
     if reported is not None:
         outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]))
     else:
@@ -223,12 +214,10 @@ def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan, reasoned: bool 
 class EmbeddingDialect:
     """``/v1/embeddings``: one answer in one piece; the metric is latency."""
 
-    __slots__ = ("_fields", "_head", "_options", "accept")
-
     def __init__(self, target: Target) -> None:
         self._options = accept(EmbeddingOptions, target.options)
-        self.accept = b"application/json"
-        self._head = _head(target, "/v1/embeddings", self._options.path, self.accept)
+        self.accept = accepted(False)
+        self._head = _head(target, "/v1/embeddings", self._options.path)
         given = {"model": target.model, **self._options.model_dump(include={"dimensions", "encoding_format"})}
         self._fields = {name: value for name, value in given.items() if value}
 
@@ -263,6 +252,7 @@ PROTOCOLS = (
         over_http(partial(GenerationDialect, chat=True)),
         GenerationOptions,
         bundled=True,
+        lists_models=True,
     ),
     ProtocolSpec(
         "openai-completions",
@@ -270,6 +260,7 @@ PROTOCOLS = (
         over_http(partial(GenerationDialect, chat=False)),
         GenerationOptions,
         bundled=True,
+        lists_models=True,
     ),
     ProtocolSpec(
         "openai-embeddings",
@@ -278,5 +269,6 @@ PROTOCOLS = (
         EmbeddingOptions,
         streaming=False,
         bundled=True,
+        lists_models=True,
     ),
 )

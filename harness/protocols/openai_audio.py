@@ -1,9 +1,8 @@
 """The OpenAI audio API over HTTP: transcriptions of uploaded files, and speech.
 
-A transcription is no live session: the whole recording is uploaded at once, so what counts is how long it takes (``latency``,
-``rtf``) and what was understood (``wer``). Streams are read in OpenAI's events and in the chat-like chunks that vLLM sends for
-the same route. Speech is decoded as it came, read by read, off the clock: a WAV header or a container's first bytes are no
-audio. The files open no connection: they are dialects of the shared HTTP transport.
+A transcription is no live session: the whole recording is uploaded at once, so what counts is how long it takes
+(``latency``, ``rtf``) and what was understood (``wer``). Its streams come in OpenAI's events or in vLLM's chat-like
+chunks. Speech is decoded read by read, off the clock: a WAV header or a container's first bytes are no audio.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from plimsoll.harness.protocols._http.json_stream import (
     NOTHING,
     FinishReason,
     Told,
+    json_headers,
     mergeable,
     prompt_of,
     scan,
@@ -43,8 +43,7 @@ from plimsoll.harness.wire import framing, tokens
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.metrics.word_errors import NAMES, NormaliserError, normaliser, word_errors
-from plimsoll.slo.records.records import TokensFrom
-from plimsoll.slo.records.session_columns import PACE_FILE
+from plimsoll.slo.records.records import PACE_FILE, TokensFrom
 
 _MEDIA = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "ogg-opus": "audio/ogg"}
 _BOUNDARY = b"plimsoll-" + hashlib.sha256(b"plimsoll audio upload").hexdigest()[:32].encode()
@@ -81,6 +80,13 @@ class TranscriptionOptions(Options):
             raise ValueError(f"{wrong[0]!r} can't be the name of a field. Leave out quotes and line ends")
         return value
 
+    def mistakes(self) -> list[str]:
+        try:
+            normaliser(self.normaliser)
+        except NormaliserError as error:
+            return [f"target.options.normaliser: {error}"]
+        return []
+
 
 class SpeechOptions(Options):
     """Options of ``openai-speech``."""
@@ -100,17 +106,15 @@ class SpeechOptions(Options):
 class TranscriptionDialect:
     """``POST /v1/audio/transcriptions``: multipart out, JSON, text or events back."""
 
-    __slots__ = ("_fields", "_head", "_options", "accept")
-
     def __init__(self, target: Target) -> None:
         options = self._options = accept(TranscriptionOptions, target.options)
         self.accept = b"text/event-stream" if options.stream else b"application/json"
         defaults = {
-            "accept": self.accept.decode() if options.response_format in ("json", "verbose_json") else "*/*",
-            "accept-encoding": "identity",
+            **json_headers(options.stream),
             "content-type": f"multipart/form-data; boundary={_BOUNDARY.decode()}",
-            "user-agent": "plimsoll",
         }
+        if options.response_format not in ("json", "verbose_json"):
+            defaults["accept"] = "*/*"
         path = join_path(target.url, "/v1/audio/transcriptions", options.path)
         self._head = build_head("POST", path, defaults, target.headers)
         given = {
@@ -241,17 +245,10 @@ def _spoken_lines(body: str, kind: str) -> str:
 class SpeechDialect:
     """``POST /v1/audio/speech``: JSON out, audio back, as bytes or in events."""
 
-    __slots__ = ("_fields", "_head", "_options", "accept")
-
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
         self.accept = b"text/event-stream" if options.stream_format == "sse" else b"application/octet-stream"
-        defaults = {
-            "accept": self.accept.decode(),
-            "accept-encoding": "identity",
-            "content-type": "application/json",
-            "user-agent": "plimsoll",
-        }
+        defaults = {**json_headers(True), "accept": self.accept.decode()}
         self._head = build_head(
             "POST", join_path(target.url, "/v1/audio/speech", options.path), defaults, target.headers
         )
@@ -350,22 +347,14 @@ def _from_reads(exchange: Exchange, play: Decoder, sounds: list[Sound]) -> None:
         sounds.append(Sound(exchange.mark_ns[-1], rest, play.rate))
 
 
-def _mistakes(given: TranscriptionOptions) -> list[str]:
-    try:
-        normaliser(given.normaliser)
-    except NormaliserError as error:
-        return [f"target.options.normaliser: {error}"]
-    return []
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "openai-transcriptions",
         "OpenAI audio transcriptions: uploads, streamed or whole answers",
         over_http(TranscriptionDialect),
         TranscriptionOptions,
-        mistakes=_mistakes,
         bundled=True,
+        lists_models=True,
         bundled_model="recogniser",
         source="audio",
     ),
@@ -375,6 +364,7 @@ PROTOCOLS = (
         over_http(SpeechDialect),
         SpeechOptions,
         bundled=True,
+        lists_models=True,
         bundled_model="synthesiser",
     ),
 )

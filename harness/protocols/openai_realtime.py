@@ -1,8 +1,9 @@
 """OpenAI's realtime WebSocket (``/v1/realtime``): live transcription, and conversations in speech or text.
 
-A session is one turn: settings, the input, and whatever the server makes of it. Audio goes out as a microphone would give it; turns end
-by the server's turn detection, in the silence that follows the clip, or by a commit at its true end. The answer's audio comes faster
-than it plays, so what is stamped is arrival; when it could be heard is worked out from that. It plays no tools and interrupts nobody.
+A session is one turn: settings, the input, and whatever the server makes of it. Audio goes out as a microphone would
+give it; turns end by the server's turn detection, in the silence that follows the clip, or by a commit at its true end.
+The answer's audio comes faster than it plays, so what is stamped is arrival; when it could be heard is worked out from
+that. It plays no tools and interrupts nobody.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import orjson
 from pydantic import Field, field_validator, model_validator
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import Options, accept
-from plimsoll.harness.protocols._clients import over_websocket
-from plimsoll.harness.protocols._http.model_name import first_model
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import first_model, over_websocket
 from plimsoll.harness.protocols._speech.codecs import BrokenAudio, decoder
 from plimsoll.harness.protocols._speech.hearing import (
+    Account,
     Endpoint,
     Event,
     Said,
@@ -39,9 +40,10 @@ from plimsoll.harness.protocols._speech.hearing import (
     put_sounds,
     put_transcripts,
     read,
+    recognised,
     text_at,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio, text_of
+from plimsoll.harness.protocols._speech.sending import LiveOptions, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
@@ -58,12 +60,11 @@ _PATIENCE_NS = {"low": 8_000_000_000, "medium": 4_000_000_000, "high": 2_000_000
 _SERVER_VAD = ("threshold", "prefix_padding_ms", "silence_duration_ms")
 
 
-class RealtimeOptions(Options):
+class RealtimeOptions(LiveOptions):
     """Options of ``openai-realtime``."""
 
     mode: Literal["transcription", "conversation"] = "transcription"
     dialect: Literal["openai", "vllm"] = "openai"
-    audio: AudioOptions = AudioOptions()
     encoding: Wire = "pcm"
     turn_detection: Literal["server_vad", "semantic_vad", "none"] = "server_vad"
     silence_duration_ms: int | None = Field(default=None, ge=10, le=60_000)
@@ -111,8 +112,11 @@ class RealtimeOptions(Options):
         return self
 
     @property
+    def sent_as(self) -> tuple[str, int]:
+        return ("pcm16", 16_000) if self.dialect == "vllm" else FORMATS[self.encoding]
+
+    @property
     def silence_ns(self) -> int:
-        """Silence after the clip by which turn detection has answered."""
         if self.dialect == "vllm" or self.turn_detection == "none":
             return 0
         if self.turn_detection == "semantic_vad":
@@ -169,14 +173,11 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-RATE = 16_000
 _CODES = {b"session.created": READY, b"transcription.done": DONE, b"error": DONE}
 
 
 class VllmDialogue:
-    """What the options say, ready to use."""
-
-    __slots__ = ("_headers", "_model", "_options", "_path")
+    """vLLM's dialect: transcription only, and no turns."""
 
     def __init__(self, target: Target, options: RealtimeOptions) -> None:
         self._options = options
@@ -185,8 +186,7 @@ class VllmDialogue:
         self._path = request_target(target.url, "/v1/realtime", options.path, options.query)
 
     def encode(self, payload: Payload) -> Script:
-        clip = clip_of(payload, "openai-realtime")
-        live = live_audio(clip, self._options.audio, "pcm16", RATE)
+        live = self._options.live(payload, "openai-realtime")
         return Script(
             path=self._path,
             headers=self._headers,
@@ -202,27 +202,23 @@ class VllmDialogue:
         return _CODES.get(kind_of(message), NOTHING) if text else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        said, script = read(exchange), exchange.request.script
-        events: list[Event] = []
-        fault: Fault | None = None
-        text, n_in, n_out = "", -1, -1
-        for t_ns, message in said.messages:
-            kind = text_at(message, "type")
-            if isinstance(message, bytes):
-                continue
+        text, usage = "", (-1, -1)
+
+        def tell(account: Account, t_ns: int, said: Any) -> None:
+            nonlocal text, usage
+            kind = text_at(said, "type")
             if kind == "transcription.delta":
-                text += text_at(message, "delta")
-                events.append(Transcript(t_ns, 0, text, False))
+                text += text_at(said, "delta")
+                account.events.append(Transcript(t_ns, 0, text, False))
             elif kind == "transcription.done":
-                text = text_at(message, "text") or text
-                events.append(Transcript(t_ns, 0, text, True))
-                n_in, n_out = usage_of(message.get("usage"))
+                text = text_at(said, "text") or text
+                account.events.append(Transcript(t_ns, 0, text, True))
+                usage = usage_of(said.get("usage"))
             elif kind == "error":
-                fault = fault or error_of(message)
-        if exchange.session is not None and exchange.session.open_ns >= 0:
-            put_transcripts(exchange, script.clip, events, self._options.audio.normaliser)
-        outcome.count_usage(exchange, n_in, n_out)
-        conclude(exchange, said, fault)
+                account.fault = error_of(said)
+
+        recognised(exchange, tell, self._options.audio.normaliser)
+        outcome.count_usage(exchange, *usage)
 
 
 def append_of(frame: bytes) -> Message:
@@ -253,7 +249,8 @@ _HEARD = "conversation.item.input_audio_transcription."
 
 @dataclass(slots=True)
 class Reading:
-    """The session so far. ``text``, ``text_ns`` and ``sounds`` belong to the latest answer: one that was cut short by speech is void.
+    """The session so far. ``text``, ``text_ns`` and ``sounds`` belong to the latest answer: one that was cut short by
+    speech is void.
 
     ``segments``: item id -> (place among the items, transcript so far). ``status`` is that of the latest response.done.
     """
@@ -350,8 +347,6 @@ _CANCELLED = re.compile(rb'"status"\s*:\s*"cancelled"')
 class RealtimeDialogue:
     """OpenAI's dialect with the options' settings."""
 
-    __slots__ = ("_headers", "_model", "_options", "_path")
-
     def __init__(self, target: Target, options: RealtimeOptions) -> None:
         self._options = options
         self._model = target.model
@@ -377,10 +372,7 @@ class RealtimeDialogue:
             item = {"type": "message", "role": "user", "content": [said]}
             asked = Message(orjson.dumps({"type": "conversation.item.create", "item": item}), True)
             return Script(**common, frames=(asked, _ANSWER), due_ns=(0, 0))
-        codec, rate = FORMATS[options.encoding]
-        live = live_audio(
-            clip_of(payload, "openai-realtime"), options.audio, codec, rate, silence_ns=options.silence_ns
-        )
+        live = options.live(payload, "openai-realtime")
         closing: tuple[Message, ...] = ()
         if options.turn_detection == "none":
             closing = (_COMMIT, _ANSWER) if options.mode == "conversation" else (_COMMIT,)
@@ -407,7 +399,9 @@ class RealtimeDialogue:
         return NOTHING
 
     def _answered(self, exchange: Exchange, message: bytes) -> int:
-        """The answer to the whole of the input is over: not one that our own speech interrupted, nor one to its first half."""
+        """The answer to the whole of the input is over: not one that our own speech interrupted, nor one to its first
+        half.
+        """
         by_vad = exchange.media_ns >= 0 and self._options.turn_detection != "none"
         if by_vad and (_CANCELLED.search(message) or self._speaking(exchange) or not _heard_out(exchange)):
             return NOTHING
@@ -456,7 +450,7 @@ class RealtimeDialogue:
 
 
 def _heard_out(exchange: Exchange) -> bool:
-    """The latest turn reaches the true end of the speech, by the server's own position in the audio where it gives one."""
+    """The latest turn reaches the true end of the speech, by the server's own position where it gives one."""
     found = _TURN_END.search(exchange.body, max(0, exchange.body.rfind(b'"input_audio_buffer.speech_stopped"')))
     return after_speech(exchange) if found is None else heard_out(exchange, int(found[1]))
 
@@ -486,18 +480,12 @@ async def _prepare(target: Target) -> Target:
     return replace(target, model=await first_model(target) or "")
 
 
-def _mistakes(given: RealtimeOptions) -> list[str]:
-    codec, rate = ("pcm16", RATE) if given.dialect == "vllm" else FORMATS[given.encoding]
-    return audio_problems(given.audio, codec, rate)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "openai-realtime",
         "OpenAI realtime, /v1/realtime: live transcription (also vLLM's), voice to voice, text to voice",
         over_websocket(_dialogue),
         RealtimeOptions,
-        mistakes=_mistakes,
         bundled=True,
         bundled_model="recogniser",
         source="audio",

@@ -1,7 +1,7 @@
 """The Responses API (``POST /v1/responses``), as OpenAI and compatible servers speak it: typed events with numbers.
 
-A stream ends with ``response.completed``, ``.incomplete`` or ``.failed``, never with a marker, and its events are numbered without a
-gap: a gap means that an event was lost on the way. Nothing is kept from one response to the next.
+A stream ends with ``response.completed``, ``.incomplete`` or ``.failed``, never with a marker, and its events are
+numbered without a gap: a gap means that an event was lost on the way. Nothing is kept from one response to the next.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ PROTOCOLS = (
         over_http(responses_dialect),
         ResponsesOptions,
         bundled=True,
+        lists_models=True,
         answers=("delta if type == response.output_text.delta", "output[-1].content[0].text"),
     ),
 )

@@ -1,6 +1,7 @@
 """The bundled server's own speech service over gRPC: live recognition, and a voice that streams.
 
-``plimsoll-speech`` sends audio as a microphone would and reads transcripts; ``plimsoll-speech-tts`` sends text and reads audio.
+``plimsoll-speech`` sends audio as a microphone would and reads transcripts; ``plimsoll-speech-tts`` sends text and
+reads audio.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from pydantic import Field
 
 from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_grpc
-from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis
+from plimsoll.harness.protocols._grpc.descriptors import shipped
+from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, LiveCallOptions, Recognition, Synthesis
 from plimsoll.harness.protocols._speech.hearing import Account, ns_of
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.rpc.call import GrpcOptions
 from plimsoll.harness.wire.tokens import timing_of
@@ -26,16 +27,24 @@ _ENDPOINTING_MS = 300
 Encoding = Literal["LINEAR16", "FLOAT32", "MULAW", "ALAW"]
 
 
-class RecogniseOptions(GrpcOptions):
+class RecogniseOptions(LiveCallOptions):
     """Options of ``plimsoll-speech``."""
 
-    audio: AudioOptions = AudioOptions()
     encoding: Encoding = "LINEAR16"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     interim_results: bool = True
     single_utterance: bool = False
     endpointing_ms: int = Field(default=_ENDPOINTING_MS, ge=1, le=60_000)
     finish: Literal["endpoint", "close"] = "endpoint"
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return CODECS[self.encoding], self.sample_rate
+
+    @property
+    def silence_ns(self) -> int:
+        waits = self.finish == "endpoint" and not self.single_utterance
+        return self.endpointing_ms * 1_000_000 + PATIENCE_NS if waits else 0
 
 
 class SynthesiseOptions(GrpcOptions):
@@ -48,8 +57,6 @@ class SynthesiseOptions(GrpcOptions):
 
 def recognition(target: Target) -> Recognition:
     """The dialect of ``plimsoll-speech``."""
-    from plimsoll.harness.protocols._grpc.descriptors import shipped
-
     options = accept(RecogniseOptions, target.options)
     schema = shipped("plimsoll_speech")
     method = schema.method(f"{SERVICE}/Recognise")
@@ -62,11 +69,7 @@ def recognition(target: Target) -> Recognition:
         endpointing_ms=options.endpointing_ms,
         voice_activity_events=True,
     )
-    waits = options.finish == "endpoint" and not options.single_utterance
-    silence_ns = options.endpointing_ms * 1_000_000 + PATIENCE_NS if waits else 0
-    audio = Audio(options.audio, CODECS[options.encoding], options.sample_rate, silence_ns)
-    first = method.request(config=config).SerializeToString(deterministic=True)
-    return Recognition(target, method, first, "audio", audio, _tell, _ends, deadline_ns=options.deadline_ns)
+    return Recognition(target, options, method, method.request(config=config), "audio", _tell, _ends)
 
 
 def _tell(account: Account, t_ns: int, message: Any) -> None:
@@ -81,35 +84,27 @@ def _ends(message: Any) -> bool:
 
 def synthesis(target: Target) -> Synthesis:
     """The dialect of ``plimsoll-speech-tts``."""
-    from plimsoll.harness.protocols._grpc.descriptors import shipped
-
     options = accept(SynthesiseOptions, target.options)
     method = shipped("plimsoll_speech").method(f"{SERVICE}/Synthesise")
 
-    def write(text: str) -> bytes:
+    def write(text: str) -> Any:
         return method.request(
             model=target.model,
             text=text,
             encoding=options.encoding,
             sample_rate_hertz=options.sample_rate,
             speed=options.speed,
-        ).SerializeToString(deterministic=True)
+        )
 
     return Synthesis(
         target,
+        options,
         method,
-        (),
         write,
         lambda message: bytes(message.audio),
-        CODECS[options.encoding],
-        options.sample_rate,
-        deadline_ns=options.deadline_ns,
+        (CODECS[options.encoding], options.sample_rate),
         timing_of=lambda message: timing_of(message.server_timing),
     )
-
-
-def _recognition_mistakes(given: RecogniseOptions) -> list[str]:
-    return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
 
 
 PROTOCOLS = (
@@ -118,7 +113,6 @@ PROTOCOLS = (
         "the bundled server's live recognition over gRPC",
         over_grpc(recognition),
         RecogniseOptions,
-        mistakes=_recognition_mistakes,
         bundled=True,
         source="audio",
         bundled_model="recogniser",

@@ -1,7 +1,7 @@
 """NVIDIA Riva: live recognition (``riva-asr``) and synthesis as a stream (``riva-tts``).
 
-Riva says how much audio it has worked through (``audio_processed``), so that transcript lag needs no guess. It has no message
-for an endpoint: a final result that comes before everything was sent is one.
+Riva says how much audio it has worked through (``audio_processed``), so that transcript lag needs no guess. It has no
+message for an endpoint: a final result that comes before everything was sent is one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from pydantic import Field
 
 from plimsoll.harness.options import Options, accept
 from plimsoll.harness.protocols._clients import over_grpc
-from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis, told_results
+from plimsoll.harness.protocols._grpc.descriptors import shipped
+from plimsoll.harness.protocols._speech.grpc_speech import (
+    PATIENCE_NS,
+    LiveCallOptions,
+    Recognition,
+    Synthesis,
+    told_results,
+)
 from plimsoll.harness.protocols._speech.hearing import Account, ns_of
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.rpc.call import GrpcOptions
 
@@ -34,10 +40,9 @@ class Endpointing(Options):
     stop_threshold_eou: float | None = Field(default=None, ge=0, le=1)
 
 
-class RivaAsrOptions(GrpcOptions):
+class RivaAsrOptions(LiveCallOptions):
     """Options of ``riva-asr``."""
 
-    audio: AudioOptions = AudioOptions()
     encoding: Literal["LINEAR_PCM", "MULAW", "ALAW", "OGGOPUS"] = "LINEAR_PCM"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     language: str = "en-US"
@@ -48,6 +53,15 @@ class RivaAsrOptions(GrpcOptions):
     custom: dict[str, str] = {}
     finish: Literal["endpoint", "close"] = "endpoint"
     metadata: dict[str, str] = {}
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return CODECS[self.encoding], self.sample_rate
+
+    @property
+    def silence_ns(self) -> int:
+        waited_ms = self.endpointing.stop_history or 0
+        return waited_ms * 1_000_000 + PATIENCE_NS if self.finish == "endpoint" else 0
 
 
 class RivaTtsOptions(GrpcOptions):
@@ -62,8 +76,6 @@ class RivaTtsOptions(GrpcOptions):
 
 def recognition(target: Target) -> Recognition:
     """The dialect of ``riva-asr``."""
-    from plimsoll.harness.protocols._grpc.descriptors import shipped
-
     options = accept(RivaAsrOptions, target.options)
     method = shipped("riva_asr").method(ASR)
     first: Any = method.request()
@@ -76,19 +88,8 @@ def recognition(target: Target) -> Recognition:
     for name, value in options.endpointing.model_dump(exclude_none=True).items():
         setattr(config.endpointing_config, name, value)
     first.streaming_config.interim_results = options.interim_results
-    waited_ms = options.endpointing.stop_history or 0
-    silence_ns = waited_ms * 1_000_000 + PATIENCE_NS if options.finish == "endpoint" else 0
     return Recognition(
-        target,
-        method,
-        first.SerializeToString(deterministic=True),
-        "audio_content",
-        Audio(options.audio, CODECS[options.encoding], options.sample_rate, silence_ns),
-        _tell,
-        _ends,
-        until_closed=True,
-        deadline_ns=options.deadline_ns,
-        metadata=options.metadata,
+        target, options, method, first, "audio_content", _tell, _ends, until_closed=True, metadata=options.metadata
     )
 
 
@@ -102,35 +103,22 @@ def _ends(message: Any) -> bool:
 
 def synthesis(target: Target) -> Synthesis:
     """The dialect of ``riva-tts``. One request a call: older servers take no more."""
-    from plimsoll.harness.protocols._grpc.descriptors import shipped
-
     options = accept(RivaTtsOptions, target.options)
     method = shipped("riva_tts").method(TTS)
 
-    def write(text: str) -> bytes:
+    def write(text: str) -> Any:
         return method.request(
             text=text,
             language_code=options.language,
             encoding=options.encoding,
             sample_rate_hz=options.sample_rate,
             voice_name=options.voice,
-        ).SerializeToString(deterministic=True)
+        )
 
+    sounds_as = CODECS[options.encoding], options.sample_rate
     return Synthesis(
-        target,
-        method,
-        (),
-        write,
-        lambda message: bytes(message.audio),
-        CODECS[options.encoding],
-        options.sample_rate,
-        deadline_ns=options.deadline_ns,
-        metadata=options.metadata,
+        target, options, method, write, lambda message: bytes(message.audio), sounds_as, metadata=options.metadata
     )
-
-
-def _recognition_mistakes(given: RivaAsrOptions) -> list[str]:
-    return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
 
 
 PROTOCOLS = (
@@ -139,7 +127,6 @@ PROTOCOLS = (
         "NVIDIA Riva: live recognition",
         over_grpc(recognition),
         RivaAsrOptions,
-        mistakes=_recognition_mistakes,
         source="audio",
         grpc=True,
     ),

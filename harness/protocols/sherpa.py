@@ -1,55 +1,60 @@
 """sherpa-onnx's streaming WebSocket servers: float32 in, JSON texts back, ``Done`` at the end.
 
-The C++ server says which text is final and ends with ``Done!``; the client closes. The Python server gives segment and text only and
-closes by itself: there a text is taken as final when the next segment begins, and the last one when the session ends well.
+The C++ server says which text is final and ends with ``Done!``; the client closes. The Python server gives segment and
+text only and closes by itself: there a text is taken as final when the next segment begins, and the last one when the
+session ends well.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-import orjson
 from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import Options, accept
+from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.hearing import (
     Account,
-    Said,
     Transcript,
     after_speech,
     fault_in,
+    from_json,
     member,
     ns_of,
     path_below,
+    read,
     recognised,
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.sending import LiveOptions
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
 from plimsoll.scenarios.samples.payload import Payload
 
 _DONE = b"Done!"
 
 
-class SherpaOptions(Options):
-    """Options of ``sherpa-onnx``. ``server`` says whose end of session to expect: ``cpp`` (``Done!``) or ``python`` (a close)."""
+class SherpaOptions(LiveOptions):
+    """Options of ``sherpa-onnx``.
 
-    audio: AudioOptions = AudioOptions()
+    ``server`` says whose end of session to expect: ``cpp`` (``Done!``) or ``python`` (a close).
+    """
+
     server: Literal["cpp", "python"] = "cpp"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     path: str | None = Field(default=None, pattern=r"^/")
 
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return "float32", self.sample_rate
+
 
 class SherpaDialogue:
-    """What the options say, ready to use."""
-
-    __slots__ = ("_headers", "_options", "_path")
+    """One session is one clip."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SherpaOptions, target.options)
@@ -58,13 +63,12 @@ class SherpaDialogue:
 
     def encode(self, payload: Payload) -> Script:
         options = self._options
-        live = live_audio(clip_of(payload, "sherpa-onnx"), options.audio, "float32", options.sample_rate)
         return Script(
             self._path,
             self._headers,
             closing=(Message(b"Done", True),),
             ends_on_close=options.server == "python",
-            **live.script([Message(frame) for frame in live.frames]),
+            **options.live(payload, "sherpa-onnx").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -75,7 +79,7 @@ class SherpaDialogue:
         return NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        said = _read(exchange)
+        said = read(exchange, _decode)
         closing = said.messages[-1][1] if said.messages and exchange.status == outcome.OK else None
 
         def tell(account: Account, t_ns: int, message: Any) -> None:
@@ -84,19 +88,9 @@ class SherpaDialogue:
         recognised(exchange, tell, self._options.audio.normaliser, said)
 
 
-def _read(exchange: Exchange) -> Said:
+def _decode(data: bytes, text: bool) -> dict[str, Any] | bytes | None:
     """The JSON texts of a session, without the word that ends it."""
-    found: list[tuple[int, dict[str, Any] | bytes]] = []
-    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
-        if not text or data.strip() == _DONE:
-            continue
-        try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            return Said(tuple(found), f"message {number} is not JSON: {outcome.excerpt(data)}")
-        if isinstance(value, dict):
-            found.append((t_ns, value))
-    return Said(tuple(found))
+    return from_json(data, text) if text and data.strip() != _DONE else None
 
 
 def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:
@@ -121,17 +115,12 @@ def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:
         account.segment += 1
 
 
-def _mistakes(given: SherpaOptions) -> list[str]:
-    return audio_problems(given.audio, "float32", given.sample_rate)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "sherpa-onnx",
         "sherpa-onnx streaming server, C++ or Python",
         over_websocket(SherpaDialogue),
         SherpaOptions,
-        mistakes=_mistakes,
         source="audio",
     ),
 )

@@ -1,7 +1,8 @@
 """Text Generation Inference: ``/generate_stream`` and ``/generate``.
 
-The last event of a stream carries the whole text and the counts; no marker follows. Special tokens (an end of sequence) are counted by
-the server and are no text. Where an answer comes in one piece, its headers say how long it queued and ran.
+The last event of a stream carries the whole text and the counts; no marker follows. Special tokens (an end of sequence)
+are counted by the server and are no text. Where an answer comes in one piece, its headers say how long it queued and
+ran.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Triton's generate extension: ``/v2/models/M/generate_stream`` and ``/generate``, text in and text out.
 
-A stream has no end of its own: it ends well when the response does, and an error is an event under status 200. Triton counts no tokens
-here, so the number of frames with text stands in for them.
+A stream has no end of its own: it ends well when the response does, and an error is an event under status 200. Triton
+counts no tokens here, so the number of frames with text stands in for them.
 """
 
 from __future__ import annotations

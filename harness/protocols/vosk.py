@@ -1,7 +1,8 @@
 """vosk-server over WebSocket: PCM16 in, one JSON reply for each message of audio.
 
-``partial`` may still change, ``text`` ends a segment: while audio is still to come it is the server's endpoint, and the last one is
-the answer to ``{"eof" : 1}``, which the server compares as a string, spaces included. The server closes when it has answered that.
+``partial`` may still change, ``text`` ends a segment: while audio is still to come it is the server's endpoint, and the
+last one is the answer to ``{"eof" : 1}``, which the server compares as a string, spaces included. The server closes
+when it has answered that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import orjson
 from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import Options, accept
+from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.hearing import (
     Account,
@@ -27,7 +28,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.sending import LiveOptions
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING, Message, Script
@@ -37,10 +38,9 @@ from plimsoll.scenarios.samples.payload import Payload
 _EOF = Message(b'{"eof" : 1}', True)
 
 
-class VoskOptions(Options):
+class VoskOptions(LiveOptions):
     """Options of ``vosk``; they go into the first message. ``config`` has further members of it."""
 
-    audio: AudioOptions = AudioOptions()
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     words: bool = True
     max_alternatives: int = Field(default=0, ge=0, le=100)
@@ -48,11 +48,13 @@ class VoskOptions(Options):
     config: dict[str, Any] = {}
     path: str | None = Field(default=None, pattern=r"^/")
 
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return "pcm16", self.sample_rate
+
 
 class VoskDialogue:
-    """What the options say, ready to use."""
-
-    __slots__ = ("_headers", "_opening", "_options", "_path")
+    """The configuration, the audio, and the word that ends it."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(VoskOptions, target.options)
@@ -66,14 +68,12 @@ class VoskDialogue:
         self._opening = Message(orjson.dumps({"config": {**config, **options.config}}), True)
 
     def encode(self, payload: Payload) -> Script:
-        options = self._options
-        live = live_audio(clip_of(payload, "vosk"), options.audio, "pcm16", options.sample_rate)
         return Script(
             self._path,
             self._headers,
             opening=(self._opening,),
             closing=(_EOF,),
-            **live.script([Message(frame) for frame in live.frames]),
+            **self._options.live(payload, "vosk").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -115,17 +115,12 @@ def _reached(said: Mapping[str, Any], name: str) -> int:
     return ns_of(member(said.get(name), -1, "end"))
 
 
-def _mistakes(given: VoskOptions) -> list[str]:
-    return audio_problems(given.audio, "pcm16", given.sample_rate)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "vosk",
         "vosk-server: live speech to text, PCM16 over WebSocket",
         over_websocket(VoskDialogue),
         VoskOptions,
-        mistakes=_mistakes,
         source="audio",
     ),
 )

@@ -6,19 +6,17 @@ from typing import Any, Literal
 
 from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_grpc
-from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, duration_ns
+from plimsoll.harness.protocols._grpc.descriptors import shipped
+from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, LiveCallOptions, Recognition, duration_ns
 from plimsoll.harness.protocols._speech.hearing import Account
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.call import GrpcOptions
 
 METHOD = "vosk.stt.v1.SttService/StreamingRecognize"
 
 
-class VoskGrpcOptions(GrpcOptions):
+class VoskGrpcOptions(LiveCallOptions):
     """Options of ``vosk-grpc``."""
 
-    audio: AudioOptions = AudioOptions()
     sample_rate: Literal[8000, 16_000, 48_000] = 16_000
     language: str = "en-US"
     partial_results: bool = True
@@ -26,11 +24,17 @@ class VoskGrpcOptions(GrpcOptions):
     finish: Literal["endpoint", "close"] = "endpoint"
     metadata: dict[str, str] = {}
 
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return "pcm16", self.sample_rate
+
+    @property
+    def silence_ns(self) -> int:
+        return PATIENCE_NS if self.finish == "endpoint" else 0
+
 
 def recognition(target: Target) -> Recognition:
     """The dialect of ``vosk-grpc``."""
-    from plimsoll.harness.protocols._grpc.descriptors import shipped
-
     options = accept(VoskGrpcOptions, target.options)
     method = shipped("vosk").method(METHOD)
     first: Any = method.request()
@@ -38,18 +42,8 @@ def recognition(target: Target) -> Recognition:
     spec.audio_encoding, spec.sample_rate_hertz = 1, options.sample_rate
     spec.language_code, spec.model = options.language, target.model
     spec.partial_results, spec.single_utterance = options.partial_results, options.single_utterance
-    silence_ns = PATIENCE_NS if options.finish == "endpoint" else 0
     return Recognition(
-        target,
-        method,
-        first.SerializeToString(deterministic=True),
-        "audio_content",
-        Audio(options.audio, "pcm16", options.sample_rate, silence_ns),
-        _tell,
-        _ends,
-        until_closed=True,
-        deadline_ns=options.deadline_ns,
-        metadata=options.metadata,
+        target, options, method, first, "audio_content", _tell, _ends, until_closed=True, metadata=options.metadata
     )
 
 
@@ -66,17 +60,12 @@ def _ends(message: Any) -> bool:
     return any(chunk.final for chunk in message.chunks)
 
 
-def _mistakes(given: VoskGrpcOptions) -> list[str]:
-    return audio_problems(given.audio, "pcm16", given.sample_rate)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "vosk-grpc",
         "Vosk's gRPC server: live recognition",
         over_grpc(recognition),
         VoskGrpcOptions,
-        mistakes=_mistakes,
         source="audio",
         grpc=True,
     ),

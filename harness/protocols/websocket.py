@@ -1,8 +1,8 @@
 """Any WebSocket endpoint, without code: what is said is templates, what is heard is told by paths into JSON.
 
 Three sorts of endpoint fit. Audio in and text back (``text_path`` with an audio source); text in and audio back
-(``binary: audio`` or ``audio_path``); text in and text back, token by token. It guesses nothing: without ``text_path`` and
-``audio_path`` each message counts as output, and without ``done`` a session is over when the server closes it.
+(``binary: audio`` or ``audio_path``); text in and text back, token by token. It guesses nothing: without ``text_path``
+and ``audio_path`` each message counts as output, and without ``done`` a session is over when the server closes it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pydantic import Field, field_validator, model_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import Options, accept
+from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._http.body_template import BodyTemplate
 from plimsoll.harness.protocols._speech.codecs import Decoder, decodable, decoder, encodable
 from plimsoll.harness.protocols._speech.hearing import Endpoint, Event, Sound, Transcript, put_sounds, put_transcripts
-from plimsoll.harness.protocols._speech.sending import AudioOptions, LiveAudio, audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.sending import LiveAudio, LiveOptions
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import split_url
@@ -32,7 +32,7 @@ from plimsoll.harness.transport.live.handshake import http_url
 from plimsoll.harness.wire import pointer, tokens
 from plimsoll.harness.wire.headers import checked_headers
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.text.durations import Duration
+from plimsoll.scenarios.text.fields import Duration
 
 _UNKNOWN_PATHS = (
     "text_path",
@@ -45,7 +45,7 @@ _UNKNOWN_PATHS = (
 )
 
 
-class WebSocketOptions(Options):
+class WebSocketOptions(LiveOptions):
     """Options of ``websocket``."""
 
     path: str | None = Field(default=None, pattern=r"^/")
@@ -58,7 +58,6 @@ class WebSocketOptions(Options):
     ready: str | None = Field(default=None, min_length=1)
     endpoint: str | None = Field(default=None, min_length=1)
     done: str | None = Field(default=None, min_length=1)
-    audio: AudioOptions = AudioOptions()
     codec: str = "pcm16"
     rate: int = Field(default=16_000, ge=1000, le=192_000)
     audio_message: str | None = None
@@ -104,6 +103,10 @@ class WebSocketOptions(Options):
             raise ValueError(f"output_codec {self.output_codec!r} is unknown. Use one of {', '.join(decodable())}")
         return self
 
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return self.codec, self.rate
+
 
 @dataclass(slots=True)
 class _Reading:
@@ -121,9 +124,7 @@ class _Reading:
 
 
 class WebSocketDialogue:
-    """What the options say, ready to use."""
-
-    __slots__ = ("_needles", "_options", "_path", "_paths", "_target", "_templates")
+    """Scripts from templates; what comes back is read along paths."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(WebSocketOptions, target.options)
@@ -156,7 +157,7 @@ class WebSocketDialogue:
         if "clip" in payload.data:
             if options.messages:
                 raise HarnessFault("target.options.messages: the source is audio. Use opening, or audio_message")
-            live = live_audio(clip_of(payload, "websocket"), options.audio, options.codec, options.rate)
+            live = options.live(payload, "websocket")
             return Script(**common, **live.script(self._frames(live)))
         if not said["opening"] and not said["messages"]:
             raise HarnessFault("target.options: nothing would be said. Give opening or messages, or an audio source")
@@ -288,14 +289,13 @@ class WebSocketDialogue:
 
 
 def path_of(url: str, path: str | None, route: str = "") -> str:
-    """The request target of a WebSocket handshake: ``path``, else the URL's own path, else ``route``; the URL's query is kept."""
+    """The request target of a WebSocket handshake:
+
+    ``path``, else the URL's own path, else ``route``; the URL's query is kept.
+    """
     base, query = split_url(http_url(url))
     chosen = path or base or route or "/"
     return f"{chosen}?{query}" if query and "?" not in chosen else chosen
-
-
-def _mistakes(given: WebSocketOptions) -> list[str]:
-    return audio_problems(given.audio, given.codec, given.rate)
 
 
 PROTOCOLS = (
@@ -304,7 +304,7 @@ PROTOCOLS = (
         "any WebSocket endpoint: message templates, JSON paths, live audio",
         over_websocket(WebSocketDialogue),
         WebSocketOptions,
-        mistakes=_mistakes,
         bundled=True,
+        any_route=True,
     ),
 )

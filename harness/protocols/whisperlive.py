@@ -1,21 +1,22 @@
 """WhisperLive: float32 in, a rolling window of segments back.
 
-The list in each message holds the last few segments; a completed one never changes and its start names it, the one behind them is
-still being heard. The server completes a segment only after it has read the same words several times, and what it has not said
-when ``END_OF_AUDIO`` comes is lost: so silence follows the clip until the last segment is completed, and only then the end is said.
+The list in each message holds the last few segments; a completed one never changes and its start names it, the one
+behind them is still being heard. The server completes a segment only after it has read the same words several times,
+and what it has not said when ``END_OF_AUDIO`` comes is lost: so silence follows the clip until the last segment is
+completed, and only then the end is said.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import Options, accept
+from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.hearing import (
     LIVE_PACES,
@@ -29,7 +30,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio, parse_pace
+from plimsoll.harness.protocols._speech.sending import LiveOptions, clip_of, parse_pace
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
@@ -37,16 +38,14 @@ from plimsoll.harness.wire.tokens import Fault
 from plimsoll.scenarios.samples.payload import Payload
 
 _RATE = 16_000
-#: 4096 samples, as the project's own client sends them.
-_FRAME_NS = 4096 * 1_000_000_000 // _RATE
-_SILENCE_NS = 15_000_000_000
 _END = re.compile(rb'"?(\d{1,7}(?:\.\d{1,9})?)')
 
 
-class WhisperLiveOptions(Options):
+class WhisperLiveOptions(LiveOptions):
     """Options of ``whisperlive``."""
 
-    audio: AudioOptions = AudioOptions()
+    frame_ns: ClassVar[int] = 4096 * 1_000_000_000 // _RATE  # as the project's own client sends them
+
     language: str | None = "en"
     task: Literal["transcribe", "translate"] = "transcribe"
     use_vad: bool = True
@@ -59,14 +58,25 @@ class WhisperLiveOptions(Options):
     path: str | None = Field(default=None, pattern=r"^/")
 
     @property
-    def codec(self) -> str:
-        return "pcm16" if self.audio_format == "int16" else "float32"
+    def sent_as(self) -> tuple[str, int]:
+        return "pcm16" if self.audio_format == "int16" else "float32", _RATE
+
+    @property
+    def silence_ns(self) -> int:
+        return 15_000_000_000
+
+    def mistakes(self) -> list[str]:
+        found = super().mistakes()
+        if parse_pace(self.audio.pace).code not in LIVE_PACES:
+            found.append(
+                f"target.options.audio.pace: {self.audio.pace}: the server drops what it has not heard when the audio "
+                "ends. Use capture or eager"
+            )
+        return found
 
 
 class WhisperLiveDialogue:
-    """What the options say, ready to use."""
-
-    __slots__ = ("_first", "_headers", "_options", "_path")
+    """The settings, then audio and silence until the last segment is completed."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(WhisperLiveOptions, target.options)
@@ -86,9 +96,7 @@ class WhisperLiveDialogue:
         }
 
     def encode(self, payload: Payload) -> Script:
-        options = self._options
         clip = clip_of(payload, "whisperlive")
-        live = live_audio(clip, options.audio, options.codec, _RATE, frame_ns=_FRAME_NS, silence_ns=_SILENCE_NS)
         # The server only repeats it: it tells its clients apart by their connections.
         uid = str(uuid5(NAMESPACE_URL, f"{payload.id} {len(clip.pcm)}"))
         return Script(
@@ -97,7 +105,7 @@ class WhisperLiveDialogue:
             opening=(Message(orjson.dumps({"uid": uid, **self._first}), True),),
             waits=True,
             closing=(Message(b"END_OF_AUDIO"),),
-            **live.script([Message(frame) for frame in live.frames]),
+            **self._options.live(payload, "whisperlive").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -170,23 +178,12 @@ def _ns(value: Any) -> int:
     return ns_of(value)
 
 
-def _mistakes(given: WhisperLiveOptions) -> list[str]:
-    found = audio_problems(given.audio, given.codec, _RATE, frame_ns=_FRAME_NS)
-    if parse_pace(given.audio.pace).code not in LIVE_PACES:
-        found.append(
-            f"target.options.audio.pace: {given.audio.pace}: the server drops what it has not heard when the audio ends. "
-            "Use capture or eager"
-        )
-    return found
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "whisperlive",
         "WhisperLive: live speech to text, rolling segments",
         over_websocket(WhisperLiveDialogue),
         WhisperLiveOptions,
-        mistakes=_mistakes,
         source="audio",
     ),
 )

@@ -1,9 +1,9 @@
 """WhisperLiveKit's own live protocol, ``/asr``: PCM16 in, the state of the transcript back.
 
-Each update says which lines are committed and what is still in the buffer: committed text only grows and is final, the buffer may be
-revised. An empty binary message ends the audio, ``ready_to_stop`` the session. The server must take raw samples (``--pcm-input``);
-its config message says so, and a server that wants encoded audio is told as the failure that it is. Line times have whole seconds, too
-coarse for a position, so none is taken from them.
+Each update says which lines are committed and what is still in the buffer: committed text only grows and is final, the
+buffer may be revised. An empty binary message ends the audio, ``ready_to_stop`` the session. The server must take raw
+samples (``--pcm-input``); its config message says so, and a server that wants encoded audio is told as the failure that
+it is. Line times have whole seconds, too coarse for a position, so none is taken from them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import Options, accept
+from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.hearing import (
     Account,
@@ -26,30 +26,30 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.sending import LiveOptions
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
 from plimsoll.harness.wire.tokens import Fault, count
 from plimsoll.scenarios.samples.payload import Payload
 
-_RATE = 16_000
 _SILENCE = -2
 
 
-class WhisperLiveKitOptions(Options):
+class WhisperLiveKitOptions(LiveOptions):
     """Options of ``whisperlivekit``. ``mode: diff`` asks for changes instead of the whole state."""
 
-    audio: AudioOptions = AudioOptions()
     language: str | None = None
     mode: Literal["full", "diff"] = "full"
     path: str | None = Field(default=None, pattern=r"^/")
 
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        return "pcm16", 16_000
+
 
 class WhisperLiveKitDialogue:
-    """What the options say, ready to use."""
-
-    __slots__ = ("_headers", "_options", "_path")
+    """``/asr``: the audio, then an empty message."""
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(WhisperLiveKitOptions, target.options)
@@ -59,15 +59,13 @@ class WhisperLiveKitDialogue:
         self._path = request_target(target.url, "/asr", path, query)
 
     def encode(self, payload: Payload) -> Script:
-        options = self._options
-        live = live_audio(clip_of(payload, "whisperlivekit"), options.audio, "pcm16", _RATE)
         return Script(
             self._path,
             self._headers,
             waits=True,
             closing=(Message(b""),),
             ends_on_close=False,
-            **live.script([Message(frame) for frame in live.frames]),
+            **self._options.live(payload, "whisperlivekit").script(),
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -142,17 +140,12 @@ def _joined(texts: list[str]) -> str:
     return " ".join(text.strip() for text in texts if text.strip())
 
 
-def _mistakes(given: WhisperLiveKitOptions) -> list[str]:
-    return audio_problems(given.audio, "pcm16", _RATE)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "whisperlivekit",
         "WhisperLiveKit /asr: live speech to text",
         over_websocket(WhisperLiveKitDialogue),
         WhisperLiveKitOptions,
-        mistakes=_mistakes,
         source="audio",
     ),
 )

@@ -1,7 +1,7 @@
-"""What a test holds: ``Plimsoll`` sends load, ``Run`` is what came of it and can be asserted on.
+"""What a test holds: ``Plimsoll`` sends load, and ``Run`` is the result that a test asserts on.
 
-A verdict becomes pytest's own outcome, with the objectives as its message and no traceback. The same code as the
-command line measures and judges.
+The same code as the command line's measures and judges. A verdict becomes pytest's own outcome, with the objectives as
+its message and no traceback.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process.writing import log
 from plimsoll.harness.run.job import prepare
+from plimsoll.harness.run.judged import judge, write_report
 from plimsoll.harness.run.promises import Asked, again
 from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.salvage import open_run
-from plimsoll.harness.series.one_run import carry_through, judge, write_report
+from plimsoll.harness.series.one_run import carry_through
+from plimsoll.reports.documents.words import lines
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences.words import lines
 from plimsoll.scenarios.flags import Flags
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import Records
 
 
@@ -152,7 +154,7 @@ def _as_failure() -> Iterator[None]:
     """What the user got wrong fails the test with every message, and no traceback through us."""
     try:
         yield
-    except (HarnessFault, ScenarioError) as fault:
+    except (HarnessFault, ScenarioError, PluginError) as fault:
         # Not pytest.fail, which would show the fault once more as the failure's context.
         raise pytest.fail.Exception("\n".join(fault.errors), pytrace=False) from None
 

@@ -1,26 +1,35 @@
-"""What workers say that they sent and recorded, held against the rows that came: at sealing, and whenever a run is
-opened again.
+"""What is known of a run's generator: from its plan before the first query, from what its workers say at their end, and
+from what they sent and recorded, held against the rows that came.
 
 A worker's ``account`` comes with its last message: ``sent`` requests, ``rows`` recorded, the ``digest`` of them
 (``slo/validity/accounts.py``) and, of rows in files, ``segments`` written and the numbers of those that no disk took.
-What is missing or too much is said by its cause.
+What is missing or too much is said by its cause; what the facts mean, ``slo/validity`` decides.
 """
 
 from __future__ import annotations
 
+import json
+import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plimsoll.harness.generator.segments import segment_name
+from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records.records import Phase, Records, Status
 from plimsoll.slo.validity import accounts
 from plimsoll.slo.validity.generator import GeneratorFacts
+
+if TYPE_CHECKING:
+    from plimsoll.scenarios.spec import Scenario
 
 _SHOWN = 3
 #: A worker cuts one every 0.7 s, or every 20,000 rows: more than any writes, and few enough to look each of them up.
@@ -178,3 +187,126 @@ def _gaps(plan: Plan, member: Member, shards: int, measured: Records) -> tuple[i
         return 0, -1
     first = int(np.flatnonzero(have != np.arange(len(have)))[0])
     return n - len(have), first * mine.id_step + mine.first_id
+
+
+def planned(
+    scenario: Scenario, plan: Plan, shards: int, force: Mapping[str, Any] = MappingProxyType({})
+) -> GeneratorFacts:
+    """What is known before the first query. ``force``: the facts of the workforce."""
+    stop, frame = plan.stop, scenario.frame
+    return GeneratorFacts(
+        open_loop=plan.open_loop,
+        process=_arrival_process(scenario),
+        planned=0 if plan.cyclic else plan.n_samples,
+        planned_queries=0 if plan.cyclic else plan.n_queries,
+        min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
+        min_duration_ns=stop.min_duration_ns,
+        no_endpoint=not protocols()[scenario.target.protocol].needs_url,
+        n_workers=shards,
+        slots=_slots(plan, shards),
+        **_clocks(force),
+        frame_interval_ns=frame.interval_ns if frame is not None else 0,
+        frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
+    )
+
+
+def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
+    """The facts with what the workers that came to their end say of it."""
+    done = [member.done for member in members if member.done is not None]
+    return replace(
+        known,
+        **vitals_of(done),
+        aborted=next((report["aborted"] for report in done if report["aborted"]), None),
+        worker_faults=tuple(text for report in done for text in report["faults"]),
+        max_duration_hit=any(report["max_duration_hit"] for report in done),
+        disk_notes=tuple(text for report in done for text in report["disk_notes"]),
+    )
+
+
+def last_words(said: object) -> dict[str, Any] | None:
+    """A worker's last message that comes from elsewhere, a file or another host, if all that is read of it can be;
+    None: it can't.
+
+    The folders that it names are left out: whoever seals a run reads and removes those.
+    """
+    if not isinstance(said, dict):
+        return None
+    words = {**said, "folders": []}
+    member = Member(0, done=words)
+    try:
+        told = ended(GeneratorFacts(open_loop=False, planned=0), [member]).to_json()
+        GeneratorFacts.from_json(json.loads(json.dumps(told, allow_nan=False)))
+        client = words.setdefault("client", {})
+        json.dumps(client, allow_nan=False)
+        Counter(client.get("exhausted", {})).total()
+        int(client.get("connections_opened", 0))
+        check_account(member)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        return None
+    return words
+
+
+def start(t0_ns: int) -> dict[str, Any]:
+    """t0 as the manifest has it, from this host's monotonic clock."""
+    t0_wall_ns = time.time_ns() + t0_ns - time.monotonic_ns()
+    started = datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    return {"started_at": started, "t0_wall_ns": t0_wall_ns, "t0_monotonic_ns": t0_ns}
+
+
+def vitals_of(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts from the ``done`` messages: of a count the sum over workers, of a time the worst worker's."""
+
+    def worst(part: str, key: str) -> int:
+        return max((report.get(part, {}).get(key, 0) for report in done), default=0)
+
+    def total(part: str, key: str) -> int:
+        return sum(report.get(part, {}).get(key, 0) for report in done)
+
+    return {
+        "loop_stall_p99_ns": worst("stalls", "p99_ns"),
+        "loop_stall_max_ns": worst("stalls", "max_ns"),
+        "loop_stall_total_ns": worst("stalls", "total_ns"),
+        "loop_stall_count": total("stalls", "count"),
+        "gc_pause_max_ns": worst("gc", "max_ns"),
+        "gc_pause_total_ns": worst("gc", "total_ns"),
+        "gc_pause_count": total("gc", "count"),
+        "watched_ns": max((report.get("watched_ns", 0) for report in done), default=0),
+        "worker_cpu": tuple(report["cpu"] for report in done),
+        "core_wanted": tuple(report["core_wanted"] for report in done if report.get("core_wanted")),
+        "engine_cpu": tuple(report["engine_cpu"] for report in done if report.get("engine_cpu") is not None),
+        "worker_rss_kb": tuple(report["max_rss_kb"] for report in done if report.get("max_rss_kb")),
+        "pool_waits": total("client", "pool_waits"),
+        "pool_wait_p99_ns": worst("client", "pool_wait_p99_ns"),
+        "stream_waits": total("client", "stream_waits"),
+        "clock_steps": total("client", "clock_steps"),
+        "stamps_refused": total("client", "stamps_refused"),
+        "kernel_reads": total("client", "kernel_reads"),
+        "user_reads": total("client", "user_reads"),
+        "retried": total("client", "retried_on_stale_connection") + total("client", "calls_refused_and_retried"),
+    }
+
+
+def _slots(plan: Plan, shards: int) -> tuple[int, ...]:
+    """Requests that each worker keeps in flight; empty where nothing waits for another's answer."""
+    if plan.max_in_flight is None or not (plan.cyclic or plan.n_queries == 1):
+        return ()
+    return tuple(len(range(index, plan.max_in_flight, shards)) for index in range(shards))
+
+
+def _clocks(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of agents on other hosts: how many had a part, and how well the worst clock of them is known."""
+    took_part = [agent for agent in facts.get("agents", ()) if agent["shards"]]
+    errors = [agent["clock"]["error_ns"] for agent in took_part if "clock" in agent]
+    return {"agents": len(took_part), "clock_error_ns": max(errors, default=0)}
+
+
+def _arrival_process(scenario: Scenario) -> str | None:
+    """The arrival process whose shape can be tested: only a constant rate has one."""
+    if scenario.frame is not None:
+        return "constant"
+    params = scenario.params.model_dump()
+    if not isinstance(params.get("rate"), int | float):
+        return None
+    arrival = params.get("arrival", "poisson")
+    name = arrival["process"] if isinstance(arrival, Mapping) else arrival
+    return "poisson" if name == "loadgen" else str(name)

@@ -1,8 +1,8 @@
-"""begun.json: what a run has on disk before its first query, so that whoever comes after a kill can seal and judge it.
+"""begun.json: what a run has on disk before its first query, so that it can be sealed and judged after a kill.
 
-Beside it lie ``plan.npz``, ``scenario.yaml`` and ``promises.json``, and it is gone when the run is sealed. It holds no
-secret: what it says is what ``manifest.json`` and ``generator.json`` would say. ``seen`` in it is the last sign of life
-of who wrote it: the file's own time would be that of the last copy.
+``plan.npz``, ``scenario.yaml`` and ``promises.json`` lie beside it, and it goes when the run is sealed. It holds no
+secret: it says what ``manifest.json`` and ``generator.json`` would say. ``seen`` in it is its writer's last sign of
+life; the file's own time would be that of the last copy.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def spoiled(report: Report) -> bool:
 
 
 def as_noted(earlier: Sequence[Report]) -> list[dict[str, Any]]:
-    """Earlier attempts as the manifest of the next one keeps them; ``plimsoll.reports.sections.attempts`` reads it."""
+    """Earlier attempts as the manifest of the next one keeps them; ``plimsoll.reports.parts.provenance`` reads it."""
     return [
         {"number": number, "outcome": report.verdict.outcome, "reasons": list(report.verdict.reasons)}
         for number, report in enumerate(earlier, 1)

@@ -1,6 +1,6 @@
 """The coordinator: check the target, start n workers, agree t0, supervise, gather, seal.
 
-A local run is shard 0 of 1 of the same plan that forty processes would share. Nothing here is timed; the workers hold
+A local run is shard 0 of 1 of the same plan that forty processes would share. Nothing here is timed: the workers hold
 the clocks. Whatever happens after t0 (Ctrl-C, a killed worker, a full disk, a dead endpoint), what was measured is
 sealed and reported.
 """
@@ -8,49 +8,58 @@ sealed and reported.
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import signal
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
+from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.generator.outputs import gather
+from plimsoll.harness.generator import native
 from plimsoll.harness.host import limits
 from plimsoll.harness.host import manifest as manifest_file
+from plimsoll.harness.host.calibration_table import engine_of
 from plimsoll.harness.process import writing
+from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.protocols._http.model_name import first_model
 from plimsoll.harness.protocols._speech.sending import stated_normaliser
 from plimsoll.harness.run import bundled as bundled_server
-from plimsoll.harness.run import timer
-from plimsoll.harness.run.accounts import check_account
+from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
+from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, seal
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.endpoint import CLEARTEXT, locate
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.reference import Expected, references
 from plimsoll.scenarios.spec import Scenario
+from plimsoll.slo.metrics.indicator import live_ones
 from plimsoll.slo.peers.loadgen import QUANTILES
-from plimsoll.slo.records.records import Status
+from plimsoll.slo.records.records import IntArray, Status
+from plimsoll.slo.statistics.distribution import quantile
 from plimsoll.slo.validity.generator import GeneratorFacts
 
+#: The probe of the host's timer: sleeps of this length, so many of them, and never for longer than this.
+SLEEP_NS = 1_000_000
+SLEEPS = 200
+LIMIT_NS = 400_000_000
+#: Measured with 30 % of both cores stolen: 200 us awake cost nothing against 50, 1 ms made one request in five late
+#: (docs/decisions/generator.md).
+MOST_NS = 200_000
+_QUANTILES = (("p50", "0.5"), ("p90", "0.9"), ("p99", "0.99"), ("max", "1"))
 #: Each seals what was measured: Ctrl-C, a polite kill, a closed terminal.
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: After Ctrl-C, how long answers in flight are waited for.
@@ -78,30 +87,6 @@ class Outcome:
     sealed: Sealed
     interrupted: bool
     enough: str | None = None
-
-
-async def preflight(target: Target) -> None:
-    """One connection, opened and closed, before anything else. Raises HarnessFault (exit 5) if there is none."""
-    endpoint = await locate(target)
-    try:
-        _, writer = await asyncio.wait_for(
-            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls), target.connect_timeout_ns / 1e9
-        )
-    except (OSError, TimeoutError) as error:
-        reason = str(error) or f"no answer within {target.connect_timeout_ns / 1e9:g} s"
-        if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-            reason = (
-                f"it does not speak TLS; without it the URL begins with {CLEARTEXT[urlsplit(target.url).scheme]}://"
-            )
-        raise HarnessFault(
-            f"target.url: cannot connect to {manifest_file.public_url(target.url)} ({reason}). Nothing was sent. Is "
-            "the server "
-            "running, and is the address right?",
-            ExitCode.UNREACHABLE,
-        ) from None
-    # Not a polite close: a TLS server that doesn't answer it would hold us for 30 s.
-    writer.transport.abort()
-    await asyncio.sleep(0)
 
 
 class Coordinator:
@@ -148,7 +133,7 @@ class Coordinator:
                 await preflight(target)
             if protocol.prepare is not None:
                 target = await protocol.prepare(target)
-            if not target.model and target.protocol.startswith("openai-") and target.protocol != "openai-realtime":
+            if protocol.lists_models and not target.model:
                 target = replace(target, model=await first_model(target) or "")
             sealed = await self._measure(target, server)
         except asyncio.CancelledError:
@@ -173,7 +158,7 @@ class Coordinator:
         workforce = self._workforce
         shards = await workforce.gather(plan, scenario.workers, self._notice)
         await self._look_around(target)
-        target, tuning = await timer.tuned(target, plan, shards) if not workforce.facts() else (target, {})
+        target, tuning = await tuned(target, plan, shards) if not workforce.facts() else (target, {})
         run_id = job.run_id
         manifest = self._manifest(run_id, target, server, plan, shards)
         manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
@@ -237,6 +222,8 @@ class Coordinator:
     def _gather_outputs(
         self, plan: Plan, run_id: str, expected: Sequence[Expected] | None
     ) -> Callable[[Path], None] | None:
+        from plimsoll.harness.generator.outputs import gather  # what reads answers, which no other run keeps
+
         job = self._job
         try:
             return gather(job.directory.segments, plan, run_id, expected, job.scenario.kind in QUANTILES)
@@ -290,70 +277,6 @@ class Coordinator:
         )
 
 
-def planned(
-    scenario: Scenario, plan: Plan, shards: int, force: Mapping[str, Any] = MappingProxyType({})
-) -> GeneratorFacts:
-    """What is known before the first query. ``force``: the facts of the workforce."""
-    stop, frame = plan.stop, scenario.frame
-    return GeneratorFacts(
-        open_loop=plan.open_loop,
-        process=_arrival_process(scenario),
-        planned=0 if plan.cyclic else plan.n_samples,
-        planned_queries=0 if plan.cyclic else plan.n_queries,
-        min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
-        min_duration_ns=stop.min_duration_ns,
-        no_endpoint=not protocols()[scenario.target.protocol].needs_url,
-        n_workers=shards,
-        slots=_slots(plan, shards),
-        **_clocks(force),
-        frame_interval_ns=frame.interval_ns if frame is not None else 0,
-        frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
-    )
-
-
-def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
-    """The facts with what the workers that came to their end say of it."""
-    done = [member.done for member in members if member.done is not None]
-    return replace(
-        known,
-        **vitals_of(done),
-        aborted=next((report["aborted"] for report in done if report["aborted"]), None),
-        worker_faults=tuple(text for report in done for text in report["faults"]),
-        max_duration_hit=any(report["max_duration_hit"] for report in done),
-        disk_notes=tuple(text for report in done for text in report["disk_notes"]),
-    )
-
-
-def last_words(said: object) -> dict[str, Any] | None:
-    """A worker's last message that comes from elsewhere, a file or another host, if all that is read of it can be;
-    None: it can't.
-
-    The folders that it names are left out: whoever seals a run reads and removes those.
-    """
-    if not isinstance(said, dict):
-        return None
-    words = {**said, "folders": []}
-    member = Member(0, done=words)
-    try:
-        told = ended(GeneratorFacts(open_loop=False, planned=0), [member]).to_json()
-        GeneratorFacts.from_json(json.loads(json.dumps(told, allow_nan=False)))
-        client = words.setdefault("client", {})
-        json.dumps(client, allow_nan=False)
-        Counter(client.get("exhausted", {})).total()
-        int(client.get("connections_opened", 0))
-        check_account(member)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        return None
-    return words
-
-
-def start(t0_ns: int) -> dict[str, Any]:
-    """t0 as the manifest has it, from this host's monotonic clock."""
-    t0_wall_ns = time.time_ns() + t0_ns - time.monotonic_ns()
-    started = datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
-    return {"started_at": started, "t0_wall_ns": t0_wall_ns, "t0_monotonic_ns": t0_ns}
-
-
 def worker_spec(
     scenario: Scenario, target: Target, run_id: str, segments: Path, index: int, shards: int, dealing: Dealing
 ) -> dict[str, Any]:
@@ -370,6 +293,7 @@ def worker_spec(
         "segments": str(segments),
         "drain_ns": scenario.drain_ns,
         "max_outstanding": max(1, target.max_outstanding // shards),
+        "live": live_ones(),
     }
 
 
@@ -393,13 +317,6 @@ def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: flo
     return found
 
 
-def _slots(plan: Plan, shards: int) -> tuple[int, ...]:
-    """Requests that each worker keeps in flight; empty where nothing waits for another's answer."""
-    if plan.max_in_flight is None or not (plan.cyclic or plan.n_queries == 1):
-        return ()
-    return tuple(len(range(index, plan.max_in_flight, shards)) for index in range(shards))
-
-
 def loopback(url: str) -> bool:
     """Its server is on the host that asks."""
     host = urlsplit(url).hostname or ""
@@ -415,58 +332,64 @@ def elsewhere(facts: Mapping[str, Any], hostname: str) -> list[str]:
     ]
 
 
-def _clocks(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of agents on other hosts: how many had a part, and how well the worst clock of them is known."""
-    took_part = [agent for agent in facts.get("agents", ()) if agent["shards"]]
-    errors = [agent["clock"]["error_ns"] for agent in took_part if "clock" in agent]
-    return {"agents": len(took_part), "clock_error_ns": max(errors, default=0)}
-
-
-def vitals_of(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Facts from the ``done`` messages: of a count the sum over workers, of a time the worst worker's."""
-
-    def worst(part: str, key: str) -> int:
-        return max((report.get(part, {}).get(key, 0) for report in done), default=0)
-
-    def total(part: str, key: str) -> int:
-        return sum(report.get(part, {}).get(key, 0) for report in done)
-
-    return {
-        "loop_stall_p99_ns": worst("stalls", "p99_ns"),
-        "loop_stall_max_ns": worst("stalls", "max_ns"),
-        "loop_stall_total_ns": worst("stalls", "total_ns"),
-        "loop_stall_count": total("stalls", "count"),
-        "gc_pause_max_ns": worst("gc", "max_ns"),
-        "gc_pause_total_ns": worst("gc", "total_ns"),
-        "gc_pause_count": total("gc", "count"),
-        "watched_ns": max((report.get("watched_ns", 0) for report in done), default=0),
-        "worker_cpu": tuple(report["cpu"] for report in done),
-        "core_wanted": tuple(report["core_wanted"] for report in done if report.get("core_wanted")),
-        "engine_cpu": tuple(report["engine_cpu"] for report in done if report.get("engine_cpu") is not None),
-        "worker_rss_kb": tuple(report["max_rss_kb"] for report in done if report.get("max_rss_kb")),
-        "pool_waits": total("client", "pool_waits"),
-        "pool_wait_p99_ns": worst("client", "pool_wait_p99_ns"),
-        "stream_waits": total("client", "stream_waits"),
-        "clock_steps": total("client", "clock_steps"),
-        "stamps_refused": total("client", "stamps_refused"),
-        "kernel_reads": total("client", "kernel_reads"),
-        "user_reads": total("client", "user_reads"),
-        "retried": total("client", "retried_on_stale_connection") + total("client", "calls_refused_and_retried"),
-    }
-
-
 def _aim(target: Target, server: bundled_server.Bundled) -> Target:
     url = f"grpc://{server.facts['grpc']}" if protocols()[target.protocol].grpc else server.url
     return replace(target, url=url, model=target.model or server.models[0])
 
 
-def _arrival_process(scenario: Scenario) -> str | None:
-    """The arrival process whose shape can be tested: only a constant rate has one."""
-    if scenario.frame is not None:
-        return "constant"
-    params = scenario.params.model_dump()
-    if not isinstance(params.get("rate"), int | float):
-        return None
-    arrival = params.get("arrival", "poisson")
-    name = arrival["process"] if isinstance(arrival, Mapping) else arrival
-    return "poisson" if name == "loadgen" else str(name)
+async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArray:
+    """How late each of so many sleeps of 1 ms was, ascending; fewer where ``limit_ns`` is over before."""
+    clock = LoopClock(asyncio.get_running_loop())
+    over = asyncio.Event()
+    late: list[int] = []
+    due_ns = clock.now_ns() + SLEEP_NS
+    until_ns = clock.now_ns() + limit_ns if limit_ns is not None else None
+
+    def fire() -> None:
+        nonlocal due_ns
+        now = clock.now_ns()
+        late.append(now - due_ns)
+        due_ns = clock.now_ns() + SLEEP_NS
+        if len(late) == sleeps or (until_ns is not None and now > until_ns):
+            over.set()
+        else:
+            clock.wake_at(due_ns, fire)
+
+    clock.wake_at(due_ns, fire)
+    await over.wait()
+    clock.close()
+    return np.sort(np.array(late, dtype=np.int64))
+
+
+def matters(target: Target, plan: Plan) -> bool:
+    """Whether what the probe finds would change anything for this load, sent by workers of this host."""
+    paced = plan.open_loop and plan.n_queries > 1
+    return paced and target.spin_ns is None and protocols()[target.protocol].needs_url and engine_of(target) == "native"
+
+
+def chosen(late: IntArray, plan: Plan, workers: int) -> dict[str, Any]:
+    """What was found and what follows from it, as the manifest keeps it. ``late`` ascending, not empty."""
+    ordered = late.astype(np.float64)
+    found = {name: int(quantile(ordered, q)) for name, q in _QUANTILES}
+    wanted = min(max(found["p90"], native.SPIN_NS), MOST_NS)
+    spin_ns = native.spin_of(plan, wanted, workers)
+    gap_ns = workers * int(np.ptp(plan.due_ns)) / plan.n_queries
+    return {
+        "late_ns": found,
+        "sleeps": len(late),
+        "spin_ns": spin_ns,
+        "core_share": round(spin_ns / gap_ns, 6) if gap_ns else 0.0,
+    }
+
+
+async def tuned(target: Target, plan: Plan, workers: int) -> tuple[Target, dict[str, Any]]:
+    """The target with its spin chosen, and what the manifest keeps of that; both unchanged where it does not matter.
+
+    The spin is the p90 of the lateness found, so that nine of ten wake-ups are hidden: at least what is stayed awake
+    for without a probe, at most ``MOST_NS``, and never more than a quarter of a core at the planned rate. What is later
+    than ``MOST_NS`` is not the timer but somebody else on the cores, and against that no waiting awake helps.
+    """
+    if not matters(target, plan):
+        return target, {}
+    found = chosen(await lateness(limit_ns=LIMIT_NS), plan, workers)
+    return replace(target, spin_ns=found["spin_ns"]), {"timer": found}

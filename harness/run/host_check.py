@@ -1,7 +1,7 @@
 """Before the first query: is this run more than this host can hold, or than this machine was calibrated for?
 
-What is sure to fail is refused here, what may be too much is a warning; both the warnings and the calibration go into
-the manifest, so that a report made later, on another machine, says the same. Sends nothing.
+What is sure to fail is refused, what may be too much is a warning. Warnings and calibration go into the manifest, so
+that a report made later on another machine says the same. Sends nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.crew import split_workers
 from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import Scenario
 
@@ -84,7 +85,7 @@ def needed(plan: Plan, target: Target, workers: int) -> limits.Connections:
 
 def demand(scenario: Scenario, plan: Plan, workers: int) -> calibration_table.Demand:
     """What a plan asks of the generator, as far as it can be known before the answers come."""
-    streaming = _streams(scenario)
+    streaming = protocols()[scenario.target.protocol].streams(scenario.target.options)
     if plan.cyclic:
         return calibration_table.Demand(
             workers, streams=(plan.max_in_flight or 1) * _width(plan) if streaming else None
@@ -96,14 +97,6 @@ def demand(scenario: Scenario, plan: Plan, workers: int) -> calibration_table.De
     return calibration_table.Demand(
         workers, rate_per_s=rate, token_events_per_s=None if tokens is None else rate * tokens
     )
-
-
-def _streams(scenario: Scenario) -> bool:
-    """Answers come as streams of tokens, as far as the options tell."""
-    options = scenario.target.options
-    if scenario.target.protocol == "http":
-        return bool(options.get("framing", "none") != "none")
-    return protocols()[scenario.target.protocol].streaming and options.get("stream", True) is not False
 
 
 def peak_per_s(plan: Plan) -> float:
@@ -121,11 +114,13 @@ def peak_per_s(plan: Plan) -> float:
 def output_tokens(scenario: Scenario) -> float | None:
     """Tokens asked for in an answer, on average, where the source makes the lengths up."""
     asked = getattr(scenario.source, "output_tokens", None)
-    if asked is None or isinstance(asked, int | float):
-        return asked
-    if hasattr(asked, "mean"):
-        return float(asked.mean)
-    return float(asked.value) if hasattr(asked, "value") else (asked.min + asked.max) / 2
+    if isinstance(asked, Uniform):
+        return (asked.min + asked.max) / 2
+    if isinstance(asked, Spread):
+        return asked.mean
+    if isinstance(asked, Fixed):
+        return float(asked.value)
+    return float(asked) if isinstance(asked, int) else None
 
 
 def _width(plan: Plan) -> int:

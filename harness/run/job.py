@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
-from plimsoll.harness.process import writing
-from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.process.writing import Output
+from plimsoll.harness.protocols._discovery import outside, protocols
 from plimsoll.harness.run import bundled, rundir
 from plimsoll.harness.run.coordinator import Job
+from plimsoll.harness.run.judged import read_formats
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
@@ -33,11 +35,12 @@ from plimsoll.harness.secrecy.secrets import (
 )
 from plimsoll.harness.transport.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from plimsoll.harness.transport.endpoint import origin_of
-from plimsoll.reports.format import Format, formats
+from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE, Flags
 from plimsoll.scenarios.samples.reference import references
-from plimsoll.scenarios.spec import Scenario, ScenarioError, document, load, with_flags
-from plimsoll.scenarios.text.durations import parse_duration
+from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, document, load, with_flags
+from plimsoll.scenarios.text.fields import parse_duration
+from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective
 
 #: Options of every target, whatever its protocol.
@@ -80,19 +83,6 @@ _SPOKEN_BY = {
     "kyutai": ("kyutai-stt", "kyutai-tts"),
     "whisper": ("openai-transcriptions", "whisperlive", "whisperlivekit"),
 }
-#: Protocols without a route of their own.
-_ANY_ROUTE = ("http", "websocket")
-
-#: The file names that mean standard output.
-_ON_STDOUT = (str(writing.STDOUT), "/dev/stdout")
-
-
-@dataclass(frozen=True, slots=True)
-class FormatTarget:
-    """One ``--format F=PATH``: the renderer and the file it fills."""
-
-    format: Format
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,45 +91,21 @@ class Prepared:
 
     job: Job
     promises: Promises
-    outputs: tuple[FormatTarget, ...]
+    outputs: tuple[Output, ...]
 
 
-def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[str]]:
-    """``F=PATH`` pairs, PATH ``-`` for standard output. A bad path fails before the run."""
-    known = formats()
-    targets: list[FormatTarget] = []
-    errors: list[str] = []
-    for text in texts:
-        name, _, path = text.partition("=")
-        if name not in known or not path:
-            what = f"{name!r} is no format" if name not in known else "no file name"
-            errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
-            continue
-        if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
-            targets.append(FormatTarget(known[name], writing.STDOUT))
-            continue
-        try:
-            writing.check(Path(path))
-            targets.append(FormatTarget(known[name], Path(path)))
-        except OSError as error:
-            errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
-    return tuple(targets), errors
+def hold(name: str | Document | None) -> Document | None:
+    """The scenario's file as it is now: a series reads it once, so that every run of it is of the same scenario.
+
+    Raises HarnessFault.
+    """
+    try:
+        return None if name is None else document(name)
+    except ScenarioError as error:
+        raise HarnessFault(error.errors) from None
 
 
-def one_on_stdout(format_texts: Sequence[str], as_json: bool, quiet: bool = False) -> list[str]:
-    """What is wrong with where the results go: standard output holds one document that a program reads."""
-    there = [text for text in format_texts if text.partition("=")[2] in _ON_STDOUT]
-    if len(there) + as_json + quiet > 1:
-        what = [
-            *(["--json"] if as_json else []),
-            *(["--quiet"] if quiet else []),
-            *(f"--format {text}" for text in there),
-        ]
-        return [f"{' and '.join(what)}: all go to standard output. Give all but one a file"]
-    return []
-
-
-def find_scenario(name: str | None, flags: Flags) -> Scenario:
+def find_scenario(name: str | Document | None, flags: Flags) -> Scenario:
     """The named scenario with the flags over it. Raises ScenarioError with everything wrong with it."""
     if name is not None:
         return with_flags(load(name), **flags)
@@ -148,7 +114,7 @@ def find_scenario(name: str | None, flags: Flags) -> Scenario:
 
 
 def prepare(
-    scenario_name: str | None,
+    scenario_name: str | Document | None,
     flags: Flags,
     slo: Sequence[str] | Asked,
     format_texts: Sequence[str],
@@ -159,6 +125,7 @@ def prepare(
 
     ``slo``: what to judge against, or just the ``--slo`` texts.
     """
+    catalogue(), sections()  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
     promises, errors = read_promises(asked)
     if asked.any_objective:
@@ -195,7 +162,7 @@ def prepare(
     return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
 
 
-def _lined(errors: list[str], scenario: Scenario, name: str | None, flags: Flags) -> list[str]:
+def _lined(errors: list[str], scenario: Scenario, name: str | Document | None, flags: Flags) -> list[str]:
     """Errors of the target with the flag that gave what is wrong, or with the file and the line."""
     found: list[str] = []
     options = flags.get("options") or {}
@@ -204,7 +171,8 @@ def _lined(errors: list[str], scenario: Scenario, name: str | None, flags: Flags
         if begin is None:
             found.append(text)
         elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
-            found += document(name).placed([name + text[len(scenario.name) :]])
+            written = document(name)
+            found += written.placed([written.where + text[len(scenario.name) :]])
         elif begin[1] == "options" and begin[2]:
             found.append(f"--option {begin[2]}{text[begin.end() :]}")
         else:
@@ -212,7 +180,7 @@ def _lined(errors: list[str], scenario: Scenario, name: str | None, flags: Flags
     return found
 
 
-def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
+def _errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
     """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
     try:
         raw = document(scenario_name)
@@ -221,14 +189,14 @@ def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
     errors: list[str] = []
     listed = raw.get("objectives")
     if isinstance(listed, list) and not slo_given:
-        errors += of_scenario(scenario_name, [text for text in listed if isinstance(text, str)])[1]
+        errors += of_scenario(raw.where, [text for text in listed if isinstance(text, str)])[1]
     section = raw.get("target")
     if isinstance(section, dict):
         options, url, ca_file = (section.get(name) for name in ("options", "url", "ca_file"))
         given = options if isinstance(options, dict) else {}  # what is no mapping is reported with the whole
-        errors += _options(scenario_name, section.get("protocol", "openai-chat"), given)[1]
+        errors += _options(raw.where, section.get("protocol", "openai-chat"), given)[1]
         if isinstance(url, str | None) and isinstance(ca_file, str | None):
-            errors += _place(scenario_name, url, ca_file)
+            errors += _place(raw.where, url, ca_file)
     return raw.placed(errors)
 
 
@@ -272,6 +240,8 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Use one of {', '.join(sorted(known))}"
         if protocol.lower() in _SPOKEN_BY:
             hint = f"{protocol} names a server, and a protocol is what is sent to it. Give one of {', '.join(near)}"
+        for error in outside().errors:
+            _warn(str(error))
         return {}, [f"{where}:target.protocol: {protocol!r:.60} is unknown. {hint}"]
     options = dict(given)
     common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
@@ -293,6 +263,12 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     except ValueError as error:
         errors.append(f"{where}:target.options.spin: {error}")
     return common, errors
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once, however often the options are read."""
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def _own(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -407,7 +383,7 @@ def _unspoken(scenario: Scenario) -> list[str]:
             f"{where}.url: the bundled server does not speak {spec.name}. Give the URL of a server that does "
             f"(--url){instead}"
         ]
-    if spec.name in _ANY_ROUTE and "path" not in section.options:
+    if spec.any_route and "path" not in section.options:
         return [
             f"{where}.url: no URL and no route. Give --url, or --option path=/v1/... for one of the bundled server's"
         ]

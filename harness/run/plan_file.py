@@ -1,8 +1,7 @@
 """plan.npz: the plan of a run as its directory keeps it, and whether the run beside it is the one that was planned.
 
-Everything that ``plan_fingerprint`` in manifest.json covers is in this file, so the fingerprint can be made again from
-it. Texts about what disagrees are for the reader of a verdict: a run that is not its plan's is INVALID, whoever changed
-which of the two.
+The file holds everything that ``plan_fingerprint`` in manifest.json covers, so the fingerprint can be made again from
+it. A run that is not its plan's is INVALID, whoever changed which of the two.
 """
 
 from __future__ import annotations

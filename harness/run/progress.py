@@ -1,7 +1,6 @@
-"""Live progress: the workers' status lines added up, and drawn on stderr while the run goes on (a
-``plimsoll.harness.run.watcher.Watcher``).
+"""Live progress: a watcher adds the workers' status lines up and draws them on stderr while the run goes on.
 
-Percentiles here come from coarse histograms (2.2 % wide) and are for the eye only; reports never use them.
+Its percentiles come from coarse histograms (2.2 % wide) and are for the eye only; reports never use them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.harness.generator.recorder import FRESH, spread_quantile
+from plimsoll.harness.generator.recorder import FRESH, spread_quantile, spreads_of
 from plimsoll.harness.run.watcher import Beginning, Watcher
 
 
@@ -62,8 +61,9 @@ class Progress(Watcher):
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """Take one worker's status line."""
         self._latest[worker] = message
-        for name, histogram in self._spreads.items():
-            for key, count in message[name].items():
+        for name, bins in spreads_of(message):
+            histogram = self._spreads.setdefault(name, {})
+            for key, count in bins.items():
                 histogram[key] = histogram.get(key, 0) + count
         self._tell(self.snapshot())
 

@@ -1,7 +1,7 @@
 """What a run is judged against, from the command line to a file beside its records and back.
 
-Everything that a user may promise ends here: expressions and files of the short grammar, OpenSLO documents, vLLM's
-goodput limits, published presets, and how sure a verdict must be. Nothing is judged here.
+A promise is an expression or a file of the short grammar, an OpenSLO document, vLLM's goodput limits or a published
+preset, and how sure the verdict must be. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Promises(promises.Promises):
 class Asked:
     """The flags as given: ``--slo``, ``--goodput``, ``--preset``, ``--confidence``, ``--production-rate``.
 
-    ``where``: what errors name as the place of ``slo``, the flag or a section of a file.
+    ``where``: what errors name as the place of ``slo``, the flag or a section of a file. ``limits_alone``: limits on
+    single requests need no other objective, for they say what good means in rates that are shown or compared.
     """
 
     slo: Sequence[str] = ()
@@ -70,6 +71,7 @@ class Asked:
     confidence: str | None = None
     production_per_s: float | None = None
     where: str = "--slo"
+    limits_alone: bool = False
 
     @property
     def any_objective(self) -> bool:
@@ -108,7 +110,7 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
         errors.append(f"--preset {names}: no latency limit, so there is nothing to judge. Leave it out, or add a --slo")
     confidence = asked.confidence or max((one.confidence for one in presets), key=exact, default=DEFAULT_CONFIDENCE)
     errors += _check(asked, confidence)
-    errors += objective.check(found) if not errors else []
+    errors += [] if errors or asked.limits_alone else objective.check(found)
     if asked.goodput is not None:  # says when a request is good; how many must be is another objective's business
         try:
             found += objective.from_goodput(asked.goodput)

@@ -1,15 +1,16 @@
-"""Waiting for an endpoint to be ready: a connection, and then the endpoint's own word where it has a health route.
+"""Wait until an endpoint is ready: a connection, and then the endpoint's own word where it has a health route.
 
-An open port is not yet readiness: servers listen while they load weights. So ``/health`` (vLLM, SGLang, TGI, llama.cpp,
-the bundled server), ``/v2/health/ready`` (Triton, KServe) and ``/ping`` (TorchServe, SageMaker's containers) are asked,
-of a gRPC server ``grpc.health.v1``; a server that has none of them is ready once it accepts connections. It refuses to
-send anything that a model would compute.
+Servers listen while they load weights, so an open port is not enough. ``/health`` (vLLM, SGLang, TGI, llama.cpp, the
+bundled server), ``/v2/health/ready`` (Triton, KServe) and ``/ping`` (TorchServe, SageMaker) are asked, and a gRPC
+server's ``grpc.health.v1``; a server with none of them is ready once it accepts connections. Nothing is sent that a
+model would compute.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,15 +18,39 @@ from urllib.parse import urlsplit
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.run.coordinator import preflight
+from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.endpoint import tls_context
+from plimsoll.harness.transport.endpoint import CLEARTEXT, locate, tls_context
 
 ROUTES = ("/health", "/v2/health/ready", "/ping")
 _GRPC = ("grpc", "grpcs")
 _PAUSE_S = 0.1
 _ANSWER_S = 2.0
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
+
+
+async def preflight(target: Target) -> None:
+    """One connection, opened and closed, before anything else. Raises HarnessFault (exit 5) if there is none."""
+    endpoint = await locate(target)
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls), target.connect_timeout_ns / 1e9
+        )
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or f"no answer within {target.connect_timeout_ns / 1e9:g} s"
+        if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+            reason = (
+                f"it does not speak TLS; without it the URL begins with {CLEARTEXT[urlsplit(target.url).scheme]}://"
+            )
+        raise HarnessFault(
+            f"target.url: cannot connect to {public_url(target.url)} ({reason}). Nothing was sent. Is "
+            "the server "
+            "running, and is the address right?",
+            ExitCode.UNREACHABLE,
+        ) from None
+    # Not a polite close: a TLS server that doesn't answer it would hold us for 30 s.
+    writer.transport.abort()
+    await asyncio.sleep(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
-"""Seal what a killed run left: its directory, what its agents hold, or both. ``open_run`` opens any run directory,
-sealed or not.
+"""Seal what a killed run left: its directory, what its agents hold, or both. ``open_run`` opens any run directory.
 
-Who was killed can't say when, so the last sign of life counts: begun.json's, or the last segment's. The run is INVALID,
-by the fact ``cut_off``; everything else is as if its own coordinator had sealed it. A run that is still going on is
-left alone.
+The last sign of life, begun.json's or the last segment's, stands for the time of the kill. The run is INVALID by the
+fact ``cut_off``; everything else is as if its own coordinator had sealed it. A run that is still going on is left
+alone.
 """
 
 from __future__ import annotations
@@ -27,19 +26,15 @@ import numpy as np
 from plimsoll.documents import files
 from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.generator.outputs import gather
 from plimsoll.harness.generator.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run import ahead, plan_file
+from plimsoll.harness.run.accounts import ended, last_words
 from plimsoll.harness.run.ahead import Begun
-from plimsoll.harness.run.coordinator import ended, last_words
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, made_up, open_sealed, seal, write_scenario
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.plan import Plan
-from plimsoll.scenarios.samples.reference import references
-from plimsoll.scenarios.spec import ScenarioError, parse
-from plimsoll.slo.peers.loadgen import QUANTILES
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
 
@@ -236,6 +231,12 @@ def _many(indices: Sequence[int]) -> str:
 def _gather_outputs(
     directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str
 ) -> tuple[Callable[[Path], None] | None, tuple[str, ...]]:
+    # What reads answers, which only an accuracy run keeps.
+    from plimsoll.harness.generator.outputs import gather
+    from plimsoll.scenarios.samples.reference import references
+    from plimsoll.scenarios.spec import ScenarioError, parse
+    from plimsoll.slo.peers.loadgen import QUANTILES
+
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
         expected = references(known.source_object(), known.reference)

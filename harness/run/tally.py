@@ -1,9 +1,8 @@
-"""Objectives while the run goes on: how many measured requests are certainly over a limit, from the workers' status
+"""Objectives while the run goes on: how many measured requests are certainly over a limit, by the workers' status
 lines.
 
-The lines carry histograms whose bins are 2.2 % wide, so a value in the bin of the limit itself is not counted: ``bad``
-is a lower bound, never an estimate. Enough to know a hopeless run and to show how fast a budget burns; no verdict is
-made of it.
+The lines carry histograms whose bins are 2.2 % wide, and a value in the limit's own bin is not counted: ``bad`` is a
+lower bound, enough to know a hopeless run and to show how fast a budget burns. No verdict is made of it.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from plimsoll.scenarios.plan.plan import Dealing, Plan
-from plimsoll.scenarios.spec import Scenario
+if TYPE_CHECKING:
+    from plimsoll.scenarios.plan.plan import Dealing, Plan
+    from plimsoll.scenarios.spec import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Watcher(Protocol):
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """One worker's ``status`` line: cumulative ``sent``, ``done``, ``failed``, of the measured part ``measured``
         and ``bad`` (failed), ``in_flight`` now, and, for each name in ``plimsoll.harness.generator.recorder.FRESH``, a
-        coarse histogram ``{bin: count}`` of what was measured since its line before.
+        coarse histogram ``{bin: count}`` of what was measured since its line before; ``others`` holds those of outside
+        packages' metrics, where there are some.
         """
         return
 

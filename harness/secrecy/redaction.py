@@ -1,10 +1,9 @@
-"""Redaction: every secret that this process knows, in every spelling, out of every text that leaves it.
+"""Redaction takes every secret that this process knows, in every spelling, out of every text that leaves it.
 
-``KNOWN`` is the process's own redactor; whatever resolves a secret has it learn it (``plimsoll.harness.transport.client.Target`` does), and whatever
-is written, printed or sent passes ``redact`` or ``cut``. It knows nothing of headers or scenarios, and reads and writes nothing.
-
-Spellings are not listed: a text is read as it stands and with its escapes undone (of URLs, JSON, HTML, Python, quoted-printable;
-mixed, and several layers of them), in lower case, and the secrets are looked for in both. Hexadecimal and base64 are looked for.
+``KNOWN`` is the process's own redactor: whoever resolves a secret has it learn it, and whatever is written, printed or
+sent passes ``redact`` or ``cut``. Spellings are not listed: a text is read as it stands and with its escapes undone
+(URLs, JSON, HTML, Python, quoted-printable, in several layers), in lower case, and the secrets are looked for in both,
+in hexadecimal and in base64 too. It knows nothing of headers or scenarios, and reads and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +17,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 MASK = "[redacted]"
-#: Shorter values are words ("on", "eu"): they are masked only where they stand alone, and those under ``_LEAST`` not at all.
+#: Shorter values are words ("on", "eu"): they are masked only where they stand alone, and those under ``_LEAST`` not at
+#: all.
 SHORTEST = 6
 _LEAST = 3
-#: So much of a secret is masked although the rest of it is missing: anywhere in a text, and at an end that was cut. One that begins
-#: like ordinary words gives itself away with ``_WORDS`` characters; one that long is found across white space, too.
+#: So much of a secret is masked although the rest of it is missing: anywhere in a text, and at an end that was cut. One
+#: that begins like ordinary words gives itself away with ``_WORDS`` characters; one that long is found across white
+#: space, too.
 _HEAD, _TAIL, _WORDS = 8, 4, 16
 #: Up to so many needles each is looked for; of more, those that share ``SHORTEST`` characters with the text.
 _FEW = 100
@@ -38,7 +39,8 @@ _BASE64 = frozenset("abcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _NAMES = {
     name[:-1].lower(): char for name, char in html5.items() if name[-1] == ";" and char.isascii() and len(char) == 1
 }
-#: One character in an escaped form, in lower case. Nobody sees the characters of the last line: they belong to the one before.
+#: One character in an escaped form, in lower case. Nobody sees the characters of the last line: they belong to the one
+#: before.
 _ESCAPE = re.compile(
     r"%(?:25)*(?P<percent>[0-9a-f]{2})|=(?P<quoted>3d)"
     r"|\\+(?:u(?:0000)?(?P<u>[0-9a-f]{4})|u\{(?P<braced>[0-9a-f]{1,6})\}|x(?P<x>[0-9a-f]{2})|(?P<octal>[0-3][0-7]{2})|(?P<any>.))"
@@ -51,8 +53,8 @@ _TORN = re.compile(r"(?:%(?:25)*[0-9a-f]?|=3?|\\+(?:u\{?[0-9a-f]{0,7}|x[0-9a-f]?
 
 
 class _Needle(NamedTuple):
-    """``text`` is a whole secret; ``head`` is as much of it as gives it away, ``tail`` as much at the end of a text. ``blob``: it
-    lies inside base64, which is masked as a whole.
+    """``text`` is a whole secret; ``head`` is as much of it as gives it away, ``tail`` as much at the end of a text.
+    ``blob``: it lies inside base64, which is masked as a whole.
     """
 
     text: str
@@ -62,7 +64,10 @@ class _Needle(NamedTuple):
 
 
 class Redactor:
-    """Takes secrets out of texts. ``learn`` adds some; there is no way to what it knows, and its ``repr`` shows nothing."""
+    """Takes secrets out of texts.
+
+    ``learn`` adds some; there is no way to what it knows, and its ``repr`` shows nothing.
+    """
 
     __slots__ = ("_alone", "_by_start", "_known", "_longest", "_needles")
 
@@ -98,8 +103,8 @@ class Redactor:
         return text if self._alone is None else self._alone.sub(MASK, text)
 
     def cut(self, text: str, limit: int) -> str:
-        """At most ``limit`` characters of ``text``, redacted before they are cut: nor does the beginning of a secret stand at
-        the end, whoever cut it there (4 characters of it give it away).
+        """At most ``limit`` characters of ``text``, redacted before they are cut: nor does the beginning of a secret
+        stand at the end, whoever cut it there (4 characters of it give it away).
         """
         shown = self._without_tail(self.redact(text[: 8 * limit]))
         return shown if len(shown) <= limit else self._without_tail(shown[:limit])
@@ -273,7 +278,10 @@ def _places(low: str) -> array[int]:
 
 
 def _needles(value: str) -> Iterator[_Needle]:
-    """What a text may hold of the value once its escapes are undone. Of one behind a scheme ("Bearer ...") no beginning gives it away."""
+    """What a text may hold of the value once its escapes are undone.
+
+    Of one behind a scheme ("Bearer ...") no beginning gives it away.
+    """
     raw = {value, " ".join(value.split()), value.replace(" ", "+")}
     data = {value.encode(), value.encode("latin-1", "replace")}
     if not value.isascii():  # as bytes of one encoding read as the other

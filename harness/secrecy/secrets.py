@@ -1,8 +1,8 @@
-"""Secrets: where credentials come from, and how they are kept out of everything that is written or printed.
+"""Where credentials come from, and how they are kept out of everything that is written or printed.
 
-A scenario file names a secret, it never holds one: ``${env:NAME}`` and ``${file:PATH}`` in a header value,
-``api_key_env``, ``api_key_file`` or ``headers_file``. Where none of them gives an Authorization header and
-``PLIMSOLL_API_KEY`` is set, that is used. What is resolved, ``plimsoll.harness.secrecy.redaction`` learns; nothing here logs or writes.
+A scenario file names a secret and never holds one: ``${env:NAME}`` and ``${file:PATH}`` in a header value,
+``api_key_env``, ``api_key_file`` or ``headers_file``. Where none of them gives an Authorization header,
+``PLIMSOLL_API_KEY`` does, if it is set. Nothing here logs or writes.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ IMPLICIT_KEY = "PLIMSOLL_API_KEY"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: A literal value of such a header is taken for a secret even when the file holds it in the clear.
 _SENSITIVE = re.compile(
-    r"authorization|auth(?!or)|cookie|credential|session|signature|token|secret|password|api[-_]?key|(?:^|[-_])(?:key|sig)$",
+    r"authorization|auth(?!or)|cookie|credential|session|signature|token|secret|password|api[-_]?key"
+    r"|(?:^|[-_])(?:key|sig)$",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"^(?:bearer|basic|token|key)\s+", re.IGNORECASE)
 _COOKIE = re.compile(r"[\w!#$%&'*+.^`|~-]+=[^=\s]")
-#: A URL: scheme, user, place and path, query. As the value of a flag it ends with the word, in a list (``--arm``) with a comma.
+#: A URL: scheme, user, place and path, query. As the value of a flag it ends with the word, in a list (``--arm``) with
+#: a comma.
 _URL = re.compile(r"([a-z][a-z0-9+.-]*://)([^\s/?#@]*@)?([^\s?#]*)(\?\S*)?", re.IGNORECASE)
 _URL_IN_LIST = re.compile(r"([a-z][a-z0-9+.-]*://)([^\s/?#@]*@)?([^\s?#,]*)(\?[^\s,]*)?", re.IGNORECASE)
 _URL_FLAG = re.compile(r"(?:--?[\w-]+=)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 #: Values of these in a URL's query are no credentials; those of every other name may be.
 _PLAIN = frozenset(
     (
-        "alt", "api-version", "api_version", "channels", "deployment", "encoding", "format", "lang", "language", "model", "region",
-        "sample_rate", "version", "voice",
+        "alt", "api-version", "api_version", "channels", "deployment", "encoding", "format", "lang", "language",
+        "model", "region", "sample_rate", "version", "voice",
     )
 )  # fmt: skip
 #: Literal values of these are written down as they are; those of every other header may be credentials, and are masked.
 HARMLESS = frozenset(
     (
-        "accept", "accept-charset", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "cache-control",
-        "content-encoding", "content-language", "content-type", "inference-header-content-length", "openai-beta", "origin",
-        "pragma", "prefer", "priority", "user-agent",
+        "accept", "accept-charset", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version",
+        "cache-control", "content-encoding", "content-language", "content-type", "inference-header-content-length",
+        "openai-beta", "origin", "pragma", "prefer", "priority", "user-agent",
     )
 )  # fmt: skip
 
@@ -113,7 +115,9 @@ def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None)
 
 
 def sensitive_values(headers: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """The values of headers whose names say credential, as they stand and without their scheme: of 6 characters and more."""
+    """The values of headers whose names say credential, as they stand and without their scheme: of 6 characters and
+    more.
+    """
     values: set[str] = set()
     for name, value in headers:
         if _SENSITIVE.search(name):
@@ -122,8 +126,8 @@ def sensitive_values(headers: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 
 def _credentials(value: str) -> set[str]:
-    """What is secret in the value of a header that holds a credential: all of it, what follows a scheme, the password in Basic's
-    base64, each cookie.
+    """What is secret in the value of a header that holds a credential: all of it, what follows a scheme, the password
+    in Basic's base64, each cookie.
     """
     parts: set[str] = set()
     if value[:6].lower() != "basic " and (";" in value or _COOKIE.match(value)):
@@ -145,8 +149,8 @@ def _bare(value: str) -> set[str]:
 
 
 def url_secrets(url: str) -> frozenset[str]:
-    """Credentials in a URL: a password (or a user name without one), and query values by the names that would say credential of
-    a header; decoded, and as they are written there.
+    """Credentials in a URL: a password (or a user name without one), and query values by the names that would say
+    credential of a header; decoded, and as they are written there.
     """
     try:
         parts = urlsplit(url if "://" in url else f"//{url}")
@@ -176,8 +180,9 @@ def learn_target(
     secrets: Iterable[str] = (),
     public: Iterable[str] = (),
 ) -> None:
-    """Have this process's redactor know everything of a target that may be secret. ``secrets``: what references stood for.
-    ``public``: what is no secret though a header without a telling name may repeat it (the model); the host isn't one, either.
+    """Have this process's redactor know everything of a target that may be secret. ``secrets``: what references stood
+    for. ``public``: what is no secret though a header without a telling name may repeat it (the model); the host isn't
+    one, either.
     """
     pairs = [*headers, *option_headers(options)]
     quiet = [(name, value) for name, value in pairs if name.lower() not in HARMLESS]
@@ -213,8 +218,8 @@ def public_command(
     urls: Sequence[str] = ("",),
     public: Iterable[str] = (),
 ) -> list[str]:
-    """A command line as it may be written down: without what the redactor knows, without users and queries of URLs and without the
-    values of ``headers`` (as the scenario writes them). ``public``: as for ``learn_target``.
+    """A command line as it may be written down: without what the redactor knows, without users and queries of URLs and
+    without the values of ``headers`` (as the scenario writes them). ``public``: as for ``learn_target``.
     """
     for url in urls:
         learn_target([(name, value) for name, value in headers if not _REFERENCE.search(value)], {}, url, (), public)

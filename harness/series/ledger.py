@@ -17,10 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.process.writing import write_json
-from plimsoll.harness.run.job import one_on_stdout
+from plimsoll.harness.process.writing import Output, formats_of, one_on_stdout, write_json
 from plimsoll.harness.series.one_run import ALONE, Staff
-from plimsoll.harness.series.publish import Formats, Output, formats_of
+from plimsoll.harness.series.publish import Formats
+from plimsoll.reports.format import unusable
 
 Found = TypeVar("Found")
 Document = TypeVar("Document", bound=BaseModel)
@@ -42,7 +42,7 @@ class Session:
 
     def outputs(self, known: Formats, of: str) -> tuple[tuple[Output, ...], list[str]]:
         """The files that are asked for, and every error in the flags. ``of``: what is published, in words."""
-        outputs, errors = formats_of(self.formats, known, of)
+        outputs, errors = formats_of(self.formats, known, of, unusable(self.formats))
         return outputs, [*self.errors, *errors, *one_on_stdout(self.formats, self.as_json)]
 
 

@@ -17,11 +17,9 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
-from plimsoll.harness.generator.outputs import scores_of
+from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import segment_files
 from plimsoll.harness.live.place import Place
-from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.attempts import (
     as_noted,
@@ -32,21 +30,20 @@ from plimsoll.harness.run.attempts import (
     made_before,
     spoiled,
 )
-from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome, preflight
+from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
 from plimsoll.harness.run.host_check import HostCheck, check_host
-from plimsoll.harness.run.job import FormatTarget, Prepared
+from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.judged import exiting, judge, publish, write_report
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
 from plimsoll.harness.run.promises import Promises, keep, kept
+from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, open_sealed
 from plimsoll.harness.run.watcher import Watcher
 from plimsoll.harness.run.workforce import Workforce
-from plimsoll.harness.series.publish import say, show, tell
-from plimsoll.reports import report as reporting
-from plimsoll.reports.format import formats
+from plimsoll.harness.series.publish import tell
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences.words import verdict_line
-from plimsoll.slo.judge import judge as slo_judge
+from plimsoll.slo.metrics.plugin import PluginError
 
 if TYPE_CHECKING:
     from plimsoll.harness.live.live_view import LiveView
@@ -170,7 +167,7 @@ def run_job(prepared: Prepared, *, as_json: bool, staff: Staff = ALONE) -> int:
     outcome, result = carry_through(prepared, staff=staff)
     directory = outcome.sealed.directory
     if outcome.interrupted:
-        result = _exiting(result, ExitCode.INTERRUPTED)
+        result = exiting(result, ExitCode.INTERRUPTED)
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
     kept = outcome.sealed.directory if outcome.sealed.whole else None
     with _records_are_safe(directory):
@@ -228,12 +225,16 @@ def carry_through(
 
 @contextlib.contextmanager
 def _records_are_safe(directory: RunDirectory) -> Iterator[None]:
-    """Ctrl-C while a sealed run is judged or its report written costs the report alone.
+    """Ctrl-C while a sealed run is judged or its report written costs the report alone, and so does a metric of an
+    outside package that fails.
 
     Raises HarnessFault, which says so.
     """
     try:
         yield
+    except PluginError as error:
+        safe = f"the records are whole in {directory.path}: then `plimsoll report {directory.path}` judges them"
+        raise HarnessFault(f"{error}; {safe}") from None
     except KeyboardInterrupt:
         raise HarnessFault(
             f"interrupted while the report was made. The records are whole in {directory.path}: `plimsoll report "
@@ -334,80 +335,6 @@ def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], N
 
 def _notice(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def judge(sealed: Sealed, promises: Promises) -> Report:
-    """The report of a sealed run against these promises."""
-    manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    told = replace(promises, notes=_notes(sealed, promises))
-    judged = slo_judge(sealed.records, sealed.facts, told, scores_of(sealed.directory.path))
-    report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
-    return _exiting(report, OF_OUTCOME[report.verdict.outcome])
-
-
-def _exiting(report: Report, code: int) -> Report:
-    return report.model_copy(update={"exit_code": int(code)})
-
-
-def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
-    """What the reader should know about the promises: odd places of documents, runs too short for a preset's name."""
-    facts, kind = sealed.facts, str(sealed.scenario.get("kind", ""))
-    if sealed.scenario.get("mode") == "accuracy":  # it is as long as there are samples
-        return promises.notes
-    done = facts.planned if kind == "offline" else facts.planned_queries
-    return (
-        *promises.notes,
-        *(text for one in promises.presets for text in one.shortfalls(kind, facts.elapsed_ns, done)),
-    )
-
-
-def publish(
-    result: Report,
-    directory: RunDirectory | None,
-    outputs: Sequence[FormatTarget],
-    *,
-    as_json: bool,
-    quiet: bool = False,
-    unwritten: int = ExitCode.USAGE,
-) -> bool:
-    """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one
-    line) to stdout.
-
-    False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
-    """
-    wanted = [(output.path, output.format) for output in outputs]
-    whole = [_write(path, form.render(result)) for path, form in wanted]
-    if directory is not None:
-        whole.append(write_report(result, directory))
-    if not all(whole):
-        result = _exiting(result, unwritten)
-    if as_json:
-        say(formats()["json"].render(result).decode())
-    elif quiet:
-        say(f"{verdict_line(result)}\n")
-    else:
-        from plimsoll.reports.formats.text import render_terminal
-
-        files = _files(directory if all(whole) else None)
-        show(lambda width: render_terminal(result, files, width), (), None)
-    return all(whole)
-
-
-def write_report(result: Report, directory: RunDirectory) -> bool:
-    """Write report.json and report.html. False if one could not be written; a warning names it."""
-    known = formats()
-    written = [_write(directory.file(f"report.{name}"), known[name].render(result), False) for name in ("json", "html")]
-    return all(written)
-
-
-def _files(directory: RunDirectory | None) -> dict[str, str]:
-    if directory is None:
-        return {}
-    return {"Report": str(directory.file("report.html")), "Records": str(directory.path)}
-
-
-def _write(path: Path, data: bytes, named: bool = True) -> bool:
-    return writing.result(path, data, "free some space and run `plimsoll report`", named=named)
 
 
 def _tidy(directory: RunDirectory) -> None:

@@ -1,1 +1,1 @@
-"""Connections: the stamped stream, and HTTP, gRPC and live sessions on it."""
+"""This room keeps connections: the stamped stream, and HTTP, gRPC and live sessions on it."""

@@ -1,7 +1,4 @@
-"""The seam between the issuer and the world: what a protocol client must do, and how one is found.
-
-A client file in ``harness/protocols/`` exports ``PROTOCOLS``, a tuple of ``ProtocolSpec``. Nothing here does I/O.
-"""
+"""This module is the seam between the issuer and the world: ``Client``, ``Target``, ``ProtocolSpec``. No I/O."""
 
 from __future__ import annotations
 
@@ -9,11 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pydantic import BaseModel
-
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import accept, problems
+from plimsoll.harness.options import Options, accept
 from plimsoll.harness.secrecy.secrets import learn_target
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -29,8 +24,9 @@ MAX_SPIN_NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to send, resolved: ``headers`` and ``secrets`` (what references in them stood for) are never written anywhere. A
-    process that has a Target knows its secrets: ``plimsoll.harness.secrecy.redaction`` keeps them out of what it says.
+    """Where to send, resolved: ``headers`` and ``secrets`` (what references in them stood for) are never written
+    anywhere. A process that has a Target knows its secrets: ``plimsoll.harness.secrecy.redaction`` keeps them out of
+    what it says.
 
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
@@ -58,7 +54,8 @@ class Target:
         learn_target(self.headers, self.options, self.url, self.secrets, (self.model, self.protocol))
 
 
-#: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and asked for again.
+#: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and
+#: asked for again.
 OPENING = 64
 
 
@@ -70,7 +67,10 @@ class Client(Protocol):
         ...
 
     async def open(self, connections: int) -> None:
-        """Open up to ``connections`` connections ahead of t0, ``OPENING`` at a time. Failures are not errors: ``send`` will try again."""
+        """Open up to ``connections`` connections ahead of t0, ``OPENING`` at a time.
+
+        Failures are not errors: ``send`` will try again.
+        """
         ...
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
@@ -99,40 +99,46 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """One protocol by name, which is written out where the spec is made (``harness/protocols/_discovery.py`` looks for it there).
+    """One protocol by name, which is written out where the spec is made (``harness/protocols/_discovery.py`` looks for
+    it there).
 
-    ``options`` is the model of its options (None: it has none), ``mistakes`` finds what the model can't say of options that fit it.
-    ``bundled``: the bundled server speaks it, so that it can be tried without a URL; ``bundled_model`` is what that server is
-    started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC port, that server's too.
-    ``prepare(target)``, if there is one, asks the endpoint once, before any worker starts, for what all of them need (a schema,
-    say), and returns the target with it; it raises HarnessFault.
-    ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
-    numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole answer, the first that
-    leads somewhere; none: the usual places.
+    ``options`` is the model of its options (None: it has none). ``bundled``: the bundled server speaks it, so that it
+    can be tried without a URL; ``any_route``: it has no route of its own there, one must be named. ``bundled_model`` is
+    what that server is started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC
+    port, that server's too. ``prepare(target)``, if there is one, asks the endpoint once, before any worker starts, for
+    what all of them need (a schema, say), and returns the target with it; it raises HarnessFault. ``lists_models``:
+    where no model is named, the first that the endpoint's ``/v1/models`` lists is asked for. ``source`` is the
+    kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
+    numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole
+    answer, the first that leads somewhere; none: the usual places.
     """
 
     name: str
     summary: str
     build: Callable[[Target, Any], Client]  # (target, clock) -> client
-    options: type[BaseModel] | None = None
-    mistakes: Callable[[Any], list[str]] | None = None
+    options: type[Options] | None = None
     streaming: bool = True
     needs_url: bool = True
     bundled: bool = False
     bundled_model: str | None = None
     grpc: bool = False
+    lists_models: bool = False
+    any_route: bool = False
     source: str = "synthetic_text"
     prepare: Callable[[Target], Awaitable[Target]] | None = None
     answers: tuple[str, ...] = ()
+
+    def streams(self, options: Mapping[str, Any]) -> bool:
+        """Answers come as streams, as far as ``options`` tell."""
+        fields = self.options.model_fields if self.options is not None else {}
+        framing = options.get("framing", fields["framing"].default if "framing" in fields else "sse")
+        return self.streaming and framing != "none" and options.get("stream", True) is not False
 
     def check(self, options: Mapping[str, Any]) -> list[str]:
         """Every mistake in ``options`` as text, found before any load; none: they are fine."""
         if self.options is None:
             return [f"target.options.{name}: the {self.name} protocol has no options. Remove it" for name in options]
-        found = problems(self.options, options)
-        if found or self.mistakes is None:
-            return found
         try:
-            return self.mistakes(accept(self.options, options))
+            return accept(self.options, options).mistakes()
         except HarnessFault as fault:
             return list(fault.errors)

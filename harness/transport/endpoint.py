@@ -1,4 +1,4 @@
-"""Where a connection goes: a host resolved once before the run, its TLS settings, and what an OS error on the way means."""
+"""This module resolves where a connection goes once before the run, makes its TLS settings, and explains OS errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, err
 
 _RESET = (os.strerror(errno.ECONNRESET), os.strerror(errno.EPIPE))
 _NEXT_STEP = {
-    errno.EADDRNOTAVAIL: "no local port is left for this address: keep connections alive (does the server close them?), "
-    "lower the rate, or widen net.ipv4.ip_local_port_range",
+    errno.EADDRNOTAVAIL: "no local port is left for this address: keep connections alive (does the server close "
+    "them?), lower the rate, or widen net.ipv4.ip_local_port_range",
     errno.EMFILE: "this process is out of file descriptors: raise `ulimit -n` or lower the concurrency",
     errno.ENFILE: "the host is out of file descriptors",
 }
@@ -30,7 +30,8 @@ _NEXT_STEP = {
 class Endpoint:
     """A resolved origin: addresses in the resolver's order, and TLS settings or None.
 
-    ``alpn`` is the one protocol that is offered in TLS. A server that chooses none is taken at its word for http/1.1 only.
+    ``alpn`` is the one protocol that is offered in TLS. A server that chooses none is taken at its word for http/1.1
+    only.
     """
 
     host: str
@@ -75,7 +76,9 @@ async def resolve(host: str, port: int, tls: ssl.SSLContext | None, alpn: str = 
 
 
 def was_reset(reason: str) -> bool:
-    """Whether a connection was thrown away by the other side, as against one that ended in good order or broke a protocol."""
+    """Whether a connection was thrown away by the other side, as against one that ended in good order or broke a
+    protocol.
+    """
     return reason.startswith(_RESET)
 
 
@@ -86,7 +89,8 @@ def explain(error: OSError) -> str:
     return f"{text}: {step}" if step else text
 
 
-#: Schemes of target URLs: whether TLS is spoken. The protocol is ``target.protocol``'s to say; all name a host and a port.
+#: Schemes of target URLs: whether TLS is spoken. The protocol is ``target.protocol``'s to say; all name a host and a
+#: port.
 SCHEMES = {"http": False, "https": True, "ws": False, "wss": True, "grpc": False, "grpcs": True}
 #: What a scheme with TLS is without it.
 CLEARTEXT = {"https": "http", "wss": "ws", "grpcs": "grpc"}

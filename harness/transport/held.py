@@ -1,9 +1,8 @@
-"""What one worker may hold of what servers say: in flight, waiting to be taken apart, and while it is taken apart.
+"""This module bounds what one worker holds of what servers say: in flight, waiting, and while it is taken apart.
 
-One body is bounded where it is read; here is the bound of all of them. Whenever so many bytes have come, the answers in
-flight are weighed: everything that was read of them, so headers, trailers and unfinished messages too. While they are over
-the budget the biggest is given up. The compiled engine does the same (``engine/pool.c``). Taking an answer apart, one at a time, costs
-many times its size; one that could cost too much is not taken apart.
+Whenever so many bytes have come, the answers in flight are weighed; while they are over the budget the biggest is given
+up. The compiled engine does the same (``engine/pool.c``). Taking an answer apart costs many times its size, so one that
+could cost too much is not taken apart.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ SHARE = 4
 #: The same of finished answers that wait to be taken apart, and of what taking one apart may cost.
 MOST_LATER = 4 << 30
 SHARE_WAITING, SHARE_READING = 4, 8
-#: What taking an answer apart costs at most, in bytes: for each of its own (mostly the JSON parser's working space), and for each
-#: of these, with which a value, an event or a line begins or ends (and no other way is shorter).
+#: What taking an answer apart costs at most, in bytes: for each of its own (mostly the JSON parser's working space),
+#: and for each of these, with which a value, an event or a line begins or ends (and no other way is shorter).
 _BYTE_COST, _MARKS, _MARK_COST = 17, (b",", b"[", b"{", b"\n"), 100
-#: The same of binary messages: for each byte, for each zero (the length of an empty message in it, two bytes in all), for each mark.
+#: The same of binary messages: for each byte, for each zero (the length of an empty message in it, two bytes in all),
+#: for each mark.
 _BINARY_COST, _ZERO_COST, _MESSAGE_COST = 24, 60, 150
 #: No answer costs more than so many times its size.
 WORST = _BYTE_COST + _MARK_COST
@@ -39,7 +39,9 @@ _MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def memory() -> int:
-    """What this process may have, in bytes: by the host's memory, its own limits (``ulimit -v``, ``-d``) and its container's."""
+    """What this process may have, in bytes: by the host's memory, its own limits (``ulimit -v``, ``-d``) and its
+    container's.
+    """
     limits = [resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     found = [limit for limit in limits if limit != resource.RLIM_INFINITY]
     found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -76,15 +78,17 @@ def binary_cost(exchange: Exchange) -> int:
 
 
 def oversized(exchange: Exchange, limit: int, cost: Callable[[Exchange], int] = text_cost) -> bool:
-    """True if taking the answer apart may cost more than ``limit`` bytes: then it has failed, and only its beginning is left."""
+    """True if taking the answer apart may cost more than ``limit`` bytes: then it has failed, and only its beginning is
+    left.
+    """
     size = len(exchange.body)
     if size * WORST <= limit or cost(exchange) <= limit:
         return False
     if exchange.status == Status.OK:
         exchange.status = int(Status.PROTOCOL)
         exchange.error = (
-            f"the answer has {size:,} bytes, and to take it apart could need more than {limit >> 20} MiB, which is what this worker "
-            "has for that. Ask for less at once, or give it more memory"
+            f"the answer has {size:,} bytes, and to take it apart could need more than {limit >> 20} MiB, which is "
+            "what this worker has for that. Ask for less at once, or give it more memory"
         )
     left = bisect_right(exchange.mark_end, _KEPT)
     exchange.body = exchange.body[: exchange.mark_end[left - 1] if left else 0]
@@ -97,8 +101,8 @@ def oversized(exchange: Exchange, limit: int, cost: Callable[[Exchange], int] = 
 def too_much(limit: int) -> str:
     """The error of an answer that was given up."""
     return (
-        f"the answers in flight held more than {limit >> 20} MiB together, and this one the most of it: it was given up. "
-        "Lower the concurrency, or add workers, if answers of this size are right"
+        f"the answers in flight held more than {limit >> 20} MiB together, and this one the most of it: it was given "
+        "up. Lower the concurrency, or add workers, if answers of this size are right"
     )
 
 

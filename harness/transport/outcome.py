@@ -1,8 +1,7 @@
-"""Outcome: what a finished HTTP response says about success, and where that is written on an exchange.
+"""This module decides what a finished HTTP response says about success, and writes it on the exchange.
 
-Shared by every HTTP dialect. It works off the clock and never raises, whatever the bytes. A response that
-the transport gave up keeps the transport's status, except that a server's own word (an error status, an
-error event) explains a broken connection better than the break does.
+It works off the clock and never raises, whatever the bytes. A response that the transport gave up keeps the transport's
+status, except that a server's own word (an error status, an error event) explains a broken connection better.
 """
 
 from __future__ import annotations
@@ -44,7 +43,9 @@ def media_type(exchange: Exchange) -> str:
 
 
 def excerpt(body: bytes | bytearray) -> str:
-    """The first 300 characters of a body, white space collapsed, unprintable characters as ``?``, redacted before it is cut."""
+    """The first 300 characters of a body, white space collapsed, unprintable characters as ``?``, redacted before it is
+    cut.
+    """
     return shown(bytes(body[: 8 * EXCERPT]).decode("utf-8", "replace"))
 
 
@@ -55,8 +56,9 @@ def shown(text: str, limit: int = EXCERPT) -> str:
 
 
 def fail(exchange: Exchange, status: int, error: str) -> None:
-    """Record a failure seen in the response. Only a success, or a connection that broke or was reset after an answer had
-    begun (for what the server itself said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what it was.
+    """Record a failure seen in the response. Only a success, or a connection that broke or was reset after an answer
+    had begun (for what the server itself said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what
+    it was.
     """
     broke = exchange.status == PROTOCOL or (exchange.status == CONNECT and exchange.code >= 0)
     if exchange.status == OK or (broke and status in (HTTP, REFUSED)):
@@ -74,8 +76,8 @@ def judge_code(
     success: Collection[int] = range(200, 300),
     shed: Collection[int] = SHED,
 ) -> bool:
-    """Judge the status line; true if the body is worth reading. Also keeps the server-timing header. ``shed``: the codes of an
-    overload.
+    """Judge the status line; true if the body is worth reading. Also keeps the server-timing header. ``shed``: the
+    codes of an overload.
     """
     exchange.server_timing = header(exchange, b"server-timing")
     code = exchange.code

@@ -74,7 +74,9 @@ _UNASKED_NS = 1_000_000_000
 
 
 class Readers:
-    """What all streams of one client share: the loop, the read buffer, the wall-clock map and what went wrong on our side."""
+    """What all streams of one client share: the loop, the read buffer, the wall-clock map and what went wrong on our
+    side.
+    """
 
     __slots__ = (
         "_anchor",
@@ -294,7 +296,8 @@ class Stream:
                 self._readers.loop.call_soon(self._lose, f"TLS: {error.reason or error}")
             data = self._out.read()
         now = time.monotonic_ns()
-        # What is read next answers this write, so it came later; what comes unasked may have been waiting since before it.
+        # What is read next answers this write, so it came later; what comes unasked may have been waiting since before
+        # it.
         self._last_ns = max(self._last_ns, now - _UNASKED_NS) if self._duplex else now
         if self._pending:
             self._pending += data
@@ -308,7 +311,10 @@ class Stream:
         return len(self._pending)
 
     def untaken(self) -> int:
-        """Bytes written that the peer's host has not acknowledged yet, those that wait here among them. A system call."""
+        """Bytes written that the peer's host has not acknowledged yet, those that wait here among them.
+
+        A system call.
+        """
         if self._sock is None:
             return len(self._pending)
         fcntl.ioctl(self._fd, termios.TIOCOUTQ, _OUTQ)
@@ -439,7 +445,9 @@ class Stream:
         self._flush_tls()  # key updates and tickets may want an answer
 
     def _read_to_the_end(self) -> None:
-        """After a write failed: the loop may say nothing of this socket any more, since its error was told to the writer."""
+        """After a write failed: the loop may say nothing of this socket any more, since its error was told to the
+        writer.
+        """
         readers, before = self._readers, -1
         while self._sock is not None and before != (before := readers.kernel_reads + readers.user_reads):
             self._on_readable()

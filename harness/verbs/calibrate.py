@@ -44,9 +44,3 @@ def metrics(json_: Json = False) -> None:
     for item in found.values():
         table.add_row(item.name, item.unit, item.better, item.formula)
     outlet.console().print(table)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the command line."""
-    app.command()(calibrate)
-    app.command()(metrics)

@@ -6,9 +6,11 @@ unreachable, 130 interrupted.
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from importlib import import_module
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -19,14 +21,19 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.secrecy.redaction import Guarded
 from plimsoll.harness.verbs.flags import Verb
 
-#: verb -> the file with its flags, in the order in which the help lists them. A verb's file holds nothing that computes.
+#: verb -> the file with its flags, in the order in which the help lists them. A verb's file holds nothing that
+#: computes.
 VERBS = {
-    **{name: name for name in ("run", "agent", "replay", "plan", "gate")},
-    "report": "gate",
-    **{name: name for name in ("compare", "bakeoff", "search", "sweep", "capacity", "coldstart", "slo", "serve")},
-    "readiness": "serve",
-    "calibrate": "calibrate",
-    "metrics": "calibrate",
+    **dict.fromkeys(("run", "agent", "replay"), "run"),
+    "plan": "plan",
+    **dict.fromkeys(("gate", "report"), "gate"),
+    **dict.fromkeys(("compare", "bakeoff"), "compare"),
+    "search": "search",
+    **dict.fromkeys(("sweep", "capacity"), "sweep"),
+    "coldstart": "coldstart",
+    "slo": "slo",
+    **dict.fromkeys(("serve", "readiness"), "serve"),
+    **dict.fromkeys(("calibrate", "metrics"), "calibrate"),
     "scenarios": "scenarios",
 }
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
@@ -72,7 +79,7 @@ def _root(
 
 
 def command_line(verb: str | None = None) -> typer.Typer:
-    """All verbs, or, where the first word of a command line is one, that one: the files of the others are not needed then."""
+    """All verbs, or the one that is the first word of a command line: the files of the others are not needed then."""
     app = typer.Typer(
         cls=_Verbs,
         name="plimsoll",
@@ -83,8 +90,16 @@ def command_line(verb: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for file in dict.fromkeys(VERBS.values()) if verb not in VERBS else (VERBS[verb],):
-        import_module(f"plimsoll.harness.verbs.{file}").register(app)
+    for name in [verb] if verb in VERBS else VERBS:
+        file = import_module(f"plimsoll.harness.verbs.{VERBS[name]}")
+        found = getattr(file, name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            text = re.sub(
+                r"(?<!\n)\n(?!\n)", " ", cleandoc(found.__doc__)
+            )  # the list of verbs keeps a line's end as it is
+            app.command(cls=getattr(file, "Command", None), help=text)(found)
     inside = [group.typer_instance.registered_commands for group in app.registered_groups if group.typer_instance]
     for command in sum(inside, app.registered_commands):
         command.cls = command.cls if issubclass(command.cls or Verb, Verb) else Verb
@@ -93,12 +108,13 @@ def command_line(verb: str | None = None) -> typer.Typer:
 
 def main() -> None:
     """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
-    from plimsoll.scenarios.text.errors import ScenarioError
+    from plimsoll.scenarios.text.document import ScenarioError
+    from plimsoll.slo.metrics.plugin import PluginError
 
     sys.stderr = Guarded(sys.stderr)
     try:
         command_line(sys.argv[1] if len(sys.argv) > 1 else None)()
-    except ScenarioError as error:
+    except (ScenarioError, PluginError) as error:
         _complain(error.errors)
         sys.exit(ExitCode.USAGE)
     except HarnessFault as fault:
@@ -114,8 +130,10 @@ def main() -> None:
 
 
 def _complain(errors: list[str]) -> None:
+    from plimsoll.slo.records.foreign import printable
+
     for text in errors:
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {printable(text)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What docs/ generates from code, so that it can't drift: the command line's page, the JSON schemas, the tables of protocols' options.
+"""What docs/ generates from code: the command line's page, the JSON schemas, the tables of protocols' options.
 
 ``--write`` makes the files, ``--check`` compares them.
 """
@@ -20,11 +20,11 @@ from plimsoll.harness.protocols._discovery import named, protocol
 from plimsoll.harness.protocols._speech.sending import AudioOptions
 from plimsoll.harness.transport.rpc.call import GrpcOptions
 from plimsoll.harness.verbs.cli import command_line
-from plimsoll.harness.verbs.help import EXAMPLES, TYPES, groups, is_long
+from plimsoll.harness.verbs.flags import EXAMPLES, groups, is_long, value_of
 from plimsoll.reports import report
 from plimsoll.reports.models import comparison_parts as comparison
 from plimsoll.scenarios.spec import json_schema
-from plimsoll.scenarios.text.durations import format_duration
+from plimsoll.scenarios.text.fields import format_duration
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 
@@ -46,20 +46,20 @@ _EXITS = {
 
 def _parameter(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        name = f"`{parameter.metavar or parameter.name.upper()}`"
+        word = parameter.metavar or parameter.name.upper()
+        name = f"`{word}`" if parameter.required else f"`[{word}]`"
     else:
-        value = parameter.metavar or TYPES.get(parameter.bare_type(), "VALUE")
-        name = f"`{', '.join(parameter.opts)}`" if parameter.is_flag else f"`{', '.join(parameter.opts)} {value}`"
+        name = f"`{' '.join([', '.join(parameter.opts), value_of(parameter)]).rstrip()}`"
     return f"| {name} | {(parameter.help or '').replace('|', chr(92) + '|')} |"
 
 
 def _command(path: str, command: Any) -> list[str]:
     lines = [f"## {path}", "", (command.help or "").strip(), ""]
     parameters = [p for p in command.params if p.name not in ("help", "install_completion", "show_completion")]
-    if not is_long(command.params):
-        return lines + (_table(parameters) if parameters else [])
     if path.split()[-1] in EXAMPLES:
         lines += ["```sh", *EXAMPLES[path.split()[-1]], "```", ""]
+    if not is_long(command.params):
+        return lines + (_table(parameters) if parameters else [])
     for group, own in groups(path.split()[-1], parameters).items():
         lines += [f"**{group}**", "", *_table(own)]
     return lines
@@ -83,7 +83,8 @@ def render() -> str:
         "",
         "Generated from the code by `make docs`; `make check` fails when it is out of date.",
         "stdout is the result, stderr is progress. Every verb that renders takes `--format F=PATH` and `--json`.",
-        "`--help` of a long verb shows the common flags, `--help-all` every flag. A flag replaces what the scenario file says;",
+        "`--help` of a long verb shows the common flags, `--help-all` every flag. A flag replaces what the scenario "
+        "file says;",
         "the defaults here are those without a file.",
         "",
         "| exit code | meaning |",
@@ -96,7 +97,10 @@ def render() -> str:
 
 
 def option_tables(text: str) -> str:
-    """A page of protocols with each table of options as the code has them. What an option means is the page's own word, and is kept."""
+    """A page of protocols with each table of options as the code has them.
+
+    What an option means is the page's own word, and is kept.
+    """
     sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
     return "".join(_TABLE.sub(partial(_options, _model(section)), section, count=1) for section in sections)
 

@@ -33,7 +33,7 @@ def coldstart(
     start: Annotated[str, typer.Option(metavar="'COMMAND'", help="Starts the server; run by the shell.")],
     url: Annotated[str, typer.Option(help="Where it will answer. Nothing may answer there before.")],
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="Whose prompts to send; a file, or a library scenario.")
+        str | None, typer.Argument(metavar="SCENARIO", help="Whose prompts to send; a file, or a library scenario.")
     ] = None,
     protocol: Protocol = None,
     model: Model = None,
@@ -43,7 +43,7 @@ def coldstart(
         str | None, typer.Option(help="Health route to ask; else /health, /v2/health/ready or /ping.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(metavar="N", help="Requests after the first one (default 120), one at a time.")
+        int | None, typer.Option(metavar="N", help="Requests after the first one, one at a time. Default: 120.")
     ] = None,
     duration: Annotated[str | None, typer.Option(metavar="D", help="Or: send for this long.")] = None,
     rate: Annotated[float | None, typer.Option(help="Send them in an open loop at this rate.")] = None,
@@ -64,7 +64,9 @@ def coldstart(
     seed: Seed = None,
     retries: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Repeat a start that is INVALID by the generator alone, at most N times (0)."),
+        typer.Option(
+            metavar="N", help="Repeat a start that is INVALID by the generator alone, at most N times. Default: 0."
+        ),
     ] = None,
     timeout: Timeout = None,
     header: Header = None,
@@ -84,7 +86,9 @@ def coldstart(
     format: Annotated[
         list[str] | None,
         typer.Option(
-            "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
+            "--format",
+            metavar="F=PATH",
+            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
         ),
     ] = None,
     json_: Json = False,
@@ -93,14 +97,14 @@ def coldstart(
     import sys
 
     from plimsoll.harness.run.job import default_out
-    from plimsoll.harness.series.coldstart import asked
-    from plimsoll.harness.series.coldstart.coldstart_output import coldstart as measure
+    from plimsoll.harness.series.coldstart import coldstart_flags as cold
+    from plimsoll.harness.series.coldstart.coldstart_session import coldstart as measure
     from plimsoll.harness.series.ledger import Session
     from plimsoll.harness.series.publish import duration as read
     from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
     from plimsoll.reports.documents.coldstart import FORMATS
 
-    kept, errors = asked.goals(slo or [])
+    kept, errors = cold.goals(slo or [])
     staff, wrong = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     session = Session(out, format or [], resume, json_, staff, wrong)
     outputs, problems = session.outputs(FORMATS, "a cold start")
@@ -118,26 +122,21 @@ def coldstart(
         flags["options"] = yaml_values(pairs(option or [], "=", "--option")) or None
     except HarnessFault as fault:
         errors += fault.errors
-    wanted = asked.Wanted(
+    wanted = cold.Wanted(
         start=start,
         stop=stop or "",
         between=between or "",
         scenario=scenario,
         flags=flags,
-        curve=asked.curve_flags(requests, duration, rate),
+        curve=cold.curve_flags(requests, duration, rate),
         repeats=repeats,
         ready_timeout_ns=read("--ready-timeout", ready_timeout, errors, 1),
         path=path,
         cooldown_ns=read("--cooldown", cooldown, errors),
         stop_timeout_ns=read("--stop-timeout", stop_timeout, errors, 1),
         goals=kept,
-        command=tuple(asked.public_command(word) for word in sys.argv),
+        command=tuple(cold.public_command(word) for word in sys.argv),
         retries=retries,
     )
-    asked.check(wanted, errors)
+    cold.check(wanted, errors)
     raise typer.Exit(measure(wanted, out or default_out("coldstart"), outputs, session))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command()(coldstart)

@@ -1,4 +1,4 @@
-"""``plimsoll compare``: is the new one worse than the old?"""
+"""``plimsoll compare``: is the new one worse than the old? ``plimsoll bakeoff``: which of several is best?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs import flags
-from plimsoll.harness.verbs.flags import ComparisonFormat, Json, Slo
+from plimsoll.harness.verbs.flags import ComparisonFormat, Json, Slo, errors_too
 
 
 def compare(
@@ -26,7 +27,7 @@ def compare(
     ] = None,
     tolerance: Annotated[str, typer.Option(metavar="P", help="A change up to this is of no interest.")] = "5%",
     share_tolerance: Annotated[str, typer.Option(metavar="P", help="The same for ratios, in points.")] = "1%",
-    confidence: Annotated[str | None, typer.Option(metavar="C", help="Of each interval (default 0.95).")] = None,
+    confidence: Annotated[str | None, typer.Option(metavar="C", help="Of each interval. Default: 0.95.")] = None,
     slo: Slo = None,
     despite: Annotated[
         list[str] | None,
@@ -56,8 +57,8 @@ def compare(
             help="An endpoint to interleave; URL may be `bundled`. The first one is the base. Repeatable.",
         ),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each arm (default 5).")] = None,
-    cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs (default 2s).")] = None,
+    repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each arm. Default: 5.")] = None,
+    cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs. Default: 2s.")] = None,
     resume: flags.Resume = False,
     kind: Annotated[str | None, typer.Option(help="As in `run`; so are the next ones.")] = None,
     rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
@@ -84,7 +85,8 @@ def compare(
     format: ComparisonFormat = None,
     json_: Json = False,
 ) -> None:
-    """Compare runs with a base, run by run, and exit by the outcome: 0 no regression, 1 regression, 3 can't tell, 4 invalid.
+    """Compare runs with a base, run by run, and exit by the outcome: 0 no regression, 1 regression, 3 can't tell, 4
+    invalid.
 
     With --interleave the runs are made first.
     """
@@ -99,12 +101,16 @@ def compare(
         "output_tokens": output_tokens,
         "seed": seed, "workers": workers, "retries": retries, "warmup": warmup, "timeout": timeout,
     }  # fmt: skip
-    asked = Asked(slo=slo or [], confidence=confidence)
+    asked = Asked(slo=slo or [], confidence=confidence, limits_alone=True)
     made, errors = question(
         metric or [], asked, tolerance, share_tolerance, despite or [], single_run=single_run, proof=proof
     )
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     load = {key: value for key, value in load.items() if value is not None}
+    if interleave is not None and interleave.startswith("-"):  # the next flag was taken for its value
+        raise HarnessFault(
+            "--interleave: no scenario. Write `plimsoll compare --interleave chat.yaml --arm a=URL --arm b=URL`"
+        )
     if interleave is None:
         given = {"--arm": arm, "--repeats": repeats, "--cooldown": cooldown, "--resume": resume or None}
         given |= {"--live": live, "--locust-master": locust_master}
@@ -122,6 +128,55 @@ def compare(
     raise typer.Exit(of_interleaved(interleave, load, asked, arm or [], times, cooldown or "2s", wanted))
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command()(compare)
+def bakeoff(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The bake-off file (YAML).")],
+    init: Annotated[bool, typer.Option("--init", help="Write a commented file to begin with, and stop.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the file and say what would run. Sends nothing.")
+    ] = False,
+    retries: flags.Retries = None,
+    locust_master: flags.LocustMaster = None,
+    expect_workers: flags.ExpectWorkers = None,
+    locust_wait: flags.LocustWait = None,
+    locust_web: flags.LocustWeb = None,
+    live: flags.Live = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
+    resume: flags.Resume = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Judge what --out holds once more, by this file. Sends nothing.")
+    ] = False,
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="F=PATH",
+            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""
+    from plimsoll.harness.process.writing import new
+    from plimsoll.harness.series.comparison import bakeoff_file as file_format
+    from plimsoll.harness.series.comparison.bakeoff_session import bake_off, say_plan
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.verbs.run import staff_of
+
+    if init:
+        try:
+            new(file, file_format.STARTER)
+        except OSError as error:
+            raise HarnessFault(
+                f"{file}: cannot be written ({error.strerror}). Name a file that does not exist"
+            ) from None
+        typer.echo(f"written to {file}: fill in the endpoints, then `plimsoll bakeoff {file} --check`")
+        return
+    with errors_too(json_ and check):
+        found = file_format.load(file)
+        if retries is not None:
+            found = found.model_copy(update={"load": {**found.load, "retries": retries}})
+        if check:
+            say_plan(found, json_)
+            return
+    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    raise typer.Exit(bake_off(found, Session(out, format or [], resume, json_, staff, errors), again=again))

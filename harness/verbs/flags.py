@@ -1,11 +1,16 @@
-"""Flags that several verbs take, declared once, and how all verbs say what is wrong with theirs."""
+"""Flags that several verbs take, how every verb says what is wrong with its own, and how its help is laid out.
+
+A long help shows flags in groups, the common ones on one screen and all of them by ``--help-all``. A flag that stands
+in no group is the verb's own and always shown.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +18,8 @@ from typer import BadParameter
 from typer.core import TyperCommand
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.slo.metrics.plugin import PluginError
 
 #: What ``plimsoll.reports.format.formats()`` finds; not asked here, for that loads every renderer.
 REPORT_FORMATS = (
@@ -39,15 +45,10 @@ FormatOption = Annotated[
 ComparisonFormat = Annotated[
     list[str] | None,
     typer.Option(
-        "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
-    ),
-]
-SweepFormat = Annotated[
-    list[str] | None,
-    typer.Option(
         "--format", metavar="F=PATH", help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable."
     ),
 ]
+SweepFormat = ComparisonFormat
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict on one line: outcome, what decides it, run.")]
 Goodput = Annotated[
@@ -154,26 +155,31 @@ def errors_too(as_json: bool) -> Iterator[None]:
     """What is wrong goes to stdout as JSON as well, where JSON was asked for: a program reads no stderr."""
     try:
         yield
-    except (HarnessFault, ScenarioError) as wrong:
+    except (HarnessFault, ScenarioError, PluginError) as wrong:
         if as_json:
             typer.echo(json.dumps({"errors": list(wrong.errors)}, indent=1))
         raise
 
 
 class Verb(TyperCommand):
-    """A command that tells every flag it can't read at once, and what is wrong in the files that it can, not only the first flag.
+    """A command that tells every flag it can't read at once, and what is wrong in the files that it can, not only the
+    first flag.
 
-    A long one groups its flags (``help.py``) and knows ``--help-all``.
+    A long one groups its flags and knows ``--help-all``.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As typer does, in groups."""
-        from plimsoll.harness.verbs.help import EXAMPLES, is_long, lay_out
-
+        """As typer does, in groups, every value by a word and none by its type."""
+        for one in self.get_params(ctx):
+            if one.param_type_name == "argument":
+                setattr(one, "display_type_rich", lambda ctx: None)  # noqa: B010
+            else:
+                one.metavar = value_of(one)
+        more = []
         if is_long(self.params):
             hidden = lay_out(ctx.info_name, self.get_params(ctx), ctx.meta.get("help-all", False))
             more = [f"{hidden} more flags: plimsoll {ctx.info_name} --help-all"] if hidden else []
-            self.epilog = "\n\n".join([*EXAMPLES.get(ctx.info_name, ()), *more])
+        self.epilog = "\n\n".join([*EXAMPLES.get(ctx.info_name, ()), *more]) or None
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -193,7 +199,7 @@ class Verb(TyperCommand):
             raise missing[0]
         if errors:
             lacking = [f"{one.format_message().rstrip('.')}. Add it" for one in missing]
-            raise HarnessFault([*errors, *lacking, *_in_files(ctx.params)])
+            raise HarnessFault([*errors, *lacking, *_in_files(ctx.params, ctx.info_name in _SHOWS_GOOD)])
         return left
 
 
@@ -243,7 +249,11 @@ def _kept(parse: Any, param: Any, errors: list[str], missing: list[BadParameter]
 _NUMBERS = {"valid number": "a number. Write for example 2.5", "valid integer": "a whole number. Write for example 4"}
 
 
-def _in_files(given: dict[str, Any]) -> list[str]:
+#: Verbs that show or compare how many are good, whether or not anything is promised of that.
+_SHOWS_GOOD = ("compare", "sweep")
+
+
+def _in_files(given: dict[str, Any], limits_alone: bool) -> list[str]:
     """What is wrong with the scenario and the objectives that stand beside flags that are."""
     from plimsoll.harness.run.job import check_file
     from plimsoll.harness.run.promises import Asked, read_promises
@@ -256,4 +266,105 @@ def _in_files(given: dict[str, Any]) -> list[str]:
         except HarnessFault as fault:
             errors += fault.errors
     texts = given.get("slo")
-    return errors + (read_promises(Asked(slo=texts))[1] if isinstance(texts, list | tuple) else [])
+    asked = Asked(slo=texts if isinstance(texts, list | tuple) else (), limits_alone=limits_alone)
+    return errors + read_promises(asked)[1]
+
+
+#: A verb of more flags than this groups them.
+FEW = 20
+#: group -> its flags, by the name of the parameter. ``--help`` shows these.
+COMMON: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Target": ("url", "protocol", "model", "api_key_env"),
+        "Load": ("kind", "rate", "concurrency", "duration", "queries", "prompt_tokens", "output_tokens"),
+        "Objectives": ("slo", "preset"),
+        "Result": ("live", "out", "resume", "format", "json_", "help"),
+    }
+)
+#: The same; only ``--help-all`` shows these.
+RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "More about the load": (
+            *("mode", "reference", "arrival", "trace", "speed", "window", "cancel", "max_duration", "seed", "workers"),
+            *("retries", "warmup"),
+        ),
+        "More about objectives": ("goodput", "confidence", "production_rate"),
+        "Connection": (
+            *("timeout", "connect_timeout", "header", "api_key_file", "option", "pace", "ca_file", "insecure"),
+        ),
+        "Several hosts": ("locust_master", "expect_workers", "locust_wait", "locust_web"),
+    }
+)
+#: What a flag without a word for its value shows: by its name, else by its type.
+_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        **{"url": "URL", "kind": "KIND", "rate": "R", "path": "ROUTE", "host": "HOST"},
+        **dict.fromkeys(("protocol", "model", "arrival", "over", "preset", "device", "name", "currency"), "NAME"),
+    }
+)
+_TYPES: Mapping[str, str] = MappingProxyType({"str": "TEXT", "int": "N", "float": "X", "Path": "PATH"})
+_GROUP = {name: group for groups in (COMMON, RARE) for group, names in groups.items() for name in names}
+#: verb -> command lines to begin with.
+EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "run": (
+            "plimsoll run demo",
+            "plimsoll run --url http://127.0.0.1:8000 --rate 20 --duration 1m --slo 'p99(ttft) <= 200ms'",
+            "plimsoll run chat.yaml --url http://127.0.0.1:8000 --slo slo.yaml --out run --format junit=slo.xml",
+        ),
+        "search": ("plimsoll search chat.yaml --url http://127.0.0.1:8000 --slo 'p99(ttft) <= 200ms' --out line",),
+        "plan": ("plimsoll plan chat.yaml --slo 'p99(ttft) <= 200ms'",),
+        "replay": (
+            "plimsoll replay runs/mine --speed 2 --url http://127.0.0.1:8000",
+            "plimsoll replay trace.jsonl --window 10m..20m --url http://127.0.0.1:8000",
+        ),
+        "gate": ("plimsoll gate runs/mine --slo 'p99(ttft) <= 200ms' --format junit=slo.xml",),
+        "report": ("plimsoll report runs/mine --format markdown=-",),
+        "capacity": ("plimsoll capacity line --target-rate 200 --price 4.10 --growth 30%",),
+        "bakeoff": ("plimsoll bakeoff endpoints.yaml --init", "plimsoll bakeoff endpoints.yaml --out ranked"),
+        "sweep": ("plimsoll sweep chat.yaml --url http://127.0.0.1:8000 --vary rate=2..64*2 --out curves",),
+        "compare": (
+            "plimsoll compare 'runs/main-*' 'runs/new-*'",
+            "plimsoll compare --interleave chat.yaml --arm base=http://127.0.0.1:8000 --arm "
+            "new=http://127.0.0.1:8001 --out ab",
+        ),
+        "coldstart": (
+            "plimsoll coldstart --start 'vllm serve m --port 8000' --url http://127.0.0.1:8000 --slo 'ready <= 60s'",
+        ),
+    }
+)
+
+
+def is_long(parameters: Iterable[Any]) -> bool:
+    """Whether a verb of these has groups at all."""
+    return len(list(parameters)) > FEW
+
+
+def groups(verb: str, parameters: Iterable[Any]) -> dict[str, list[Any]]:
+    """The flags of a long verb by group: its own (arguments too), then the common groups, then the others."""
+    found: dict[str, list[Any]] = {name: [] for name in (verb.capitalize(), *COMMON, *RARE)}
+    for one in parameters:
+        found[_GROUP.get(one.name, verb.capitalize())].append(one)
+    return {name: own for name, own in found.items() if own}
+
+
+def value_of(option: Any) -> str:
+    """The word that stands for a flag's value in the help; empty for a flag that takes none."""
+    if option.metavar is not None or option.is_flag:
+        return option.metavar or ""
+    kind = option.bare_type().removeprefix("list[").removesuffix("]")
+    return _WORDS.get(option.name) or _TYPES.get(kind, "VALUE")
+
+
+def lay_out(verb: str, parameters: Iterable[Any], everything: bool) -> int:
+    """Name each flag's panel, and hide what stands in a rare panel unless all is asked for.
+
+    Returns how many are hidden.
+    """
+    hidden = 0
+    for name, own in groups(verb, [one for one in parameters if one.param_type_name == "option"]).items():
+        for one in own:
+            one.rich_help_panel = name
+            one.hidden = name in RARE and not everything
+            hidden += one.hidden
+    return hidden

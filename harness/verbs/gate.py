@@ -45,7 +45,7 @@ def gate(
 def report(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN]", help="A run directory; with --agent-folder more folders of agents may follow."),
+        typer.Argument(metavar="RUN", help="A run directory; with --agent-folder more folders of agents may follow."),
     ] = None,
     slo: Slo = None,
     goodput: Goodput = None,
@@ -59,14 +59,17 @@ def report(
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Add the rows that an agent kept in this folder when its master was gone, without a RUN to a new one. Repeatable.",
+            help="Add the rows that an agent kept in this folder when its master was gone, without a RUN to a new "
+            "one. Repeatable.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The new run directory (default: runs/agents-ID).")
+        Path | None, typer.Option(metavar="DIR", help="The new run directory. Default: runs/agents-ID.")
     ] = None,
 ) -> None:
-    """Recompute a run's report from its records, rewrite report.json and report.html, and print it. Seals a run that was cut off."""
+    """Recompute a run's report from its records, rewrite report.json and report.html, and print it. Seals a run that
+    was cut off.
+    """
     from plimsoll.harness.run.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
@@ -97,10 +100,10 @@ def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> P
 def _judge_again(
     run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False, quiet: bool = False
 ) -> int:
-    from plimsoll.harness.run.job import one_on_stdout, read_formats
+    from plimsoll.harness.process.writing import one_on_stdout
+    from plimsoll.harness.run.judged import judge, publish, read_formats
     from plimsoll.harness.run.promises import again
     from plimsoll.harness.run.salvage import open_run
-    from plimsoll.harness.series.one_run import judge, publish
 
     sealed = open_run(run_dir)
     for note in sealed.notes:
@@ -115,11 +118,5 @@ def _judge_again(
     result = judge(sealed, promises)
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
     if not written:
-        raise HarnessFault("not every file could be written (see the warning above). Make room, or name another place")
+        raise HarnessFault("not every file could be written (see above). Make room, or name another place")
     return result.exit_code or 0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the command line."""
-    app.command()(gate)
-    app.command()(report)

@@ -14,7 +14,7 @@ from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption
 def plan(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a library scenario."),
     ] = None,
     kind: Annotated[
         str | None, typer.Option(metavar="KIND", help="server, concurrency, single_stream, multi_stream or offline.")
@@ -83,8 +83,3 @@ def plan(
     for part in tables(found):
         console.print(part, highlight=False)
         console.print()
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command()(plan)

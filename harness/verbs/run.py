@@ -1,4 +1,4 @@
-"""``plimsoll run``: send load by a scenario, measure, judge, and leave a run directory."""
+"""``plimsoll run``, ``replay`` and ``agent``: send load by a scenario or a recording, or a share of another host's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a library scenario."),
     ] = None,
     url: shared.Url = None,
     protocol: shared.Protocol = None,
@@ -27,8 +27,8 @@ def run(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="server, concurrency, single_stream, multi_stream, offline or replay. Default: server, or what --concurrency or "
-            "--trace mean.",
+            help="server, concurrency, single_stream, multi_stream, offline or replay. Default: server, or what "
+            "--concurrency or --trace mean.",
         ),
     ] = None,
     mode: Annotated[
@@ -97,7 +97,8 @@ def run(
     json_: Json = False,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
-    from plimsoll.harness.run.job import one_on_stdout, prepare
+    from plimsoll.harness.process.writing import one_on_stdout
+    from plimsoll.harness.run.job import prepare
     from plimsoll.harness.run.promises import Asked
     from plimsoll.harness.series.one_run import run_job
 
@@ -122,6 +123,77 @@ def run(
     raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
+def replay(
+    recording: Annotated[
+        str,
+        typer.Argument(metavar="RUN_OR_TRACE", help="A run directory, or a trace file (Mooncake, Azure, JSONL, CSV)."),
+    ],
+    speed: Annotated[float | None, typer.Option(help="So many times as fast as it was recorded.")] = None,
+    window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m.")] = None,
+    max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
+    url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name to ask for. Default: the run's.")] = None,
+    option: shared.ProtocolOption = None,
+    workers: shared.Workers = None,
+    retries: shared.Retries = None,
+    warmup: shared.Warmup = None,
+    timeout: shared.Timeout = None,
+    slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    production_rate: ProductionRate = None,
+    locust_master: shared.LocustMaster = None,
+    expect_workers: shared.ExpectWorkers = None,
+    locust_wait: shared.LocustWait = None,
+    locust_web: shared.LocustWeb = None,
+    live: shared.Live = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory. Default: runs/NAME-TIME.")] = None,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Repeat a recording: the same times (and lengths, or samples), faster if asked."""
+    from plimsoll.harness.process.writing import one_on_stdout
+    from plimsoll.harness.run.job import prepare
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.one_run import run_job
+
+    base = _scenario_of(Path(recording))
+    flags: dict[str, Any] = {
+        "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
+        "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
+        "retries": retries, "warmup": warmup, "timeout": timeout,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    if problems := [*one_on_stdout(format or [], json_), *problems]:
+        raise HarnessFault(problems)
+    prepared = prepare(base, flags, asked, format or [], out)  # type: ignore[arg-type]
+    raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
+
+
+def agent(
+    locust_worker: Annotated[
+        str, typer.Option(metavar="HOST[:PORT]", help="Where Locust's master is. Default: port 5557.")
+    ],
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Load-generating processes of this host. Default: as the scenario says."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name in the run, unique in it. Default: the host's.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="End after one run.")] = False,
+) -> None:
+    """Offer this host to distributed runs: wait for a master, send its share of the load, hand the records over."""
+    from plimsoll.harness.distributed.bridge import MASTER, Standby, address, require_locust
+
+    require_locust()
+    arguments = [*([f"--name={name}"] if name else []), *([f"--workers={workers}"] if workers else [])]
+    at = address(locust_worker, "--locust-worker", MASTER.replace("*", ""))
+    raise typer.Exit(Standby(at, arguments, once, lambda text: typer.echo(text, err=True)).serve())
+
+
 def staff_of(
     live: str | None, master: str | None, expected: int | None, wait: str | None, web: str | None
 ) -> tuple[Staff, list[str]]:
@@ -142,7 +214,7 @@ def staff_of(
         return made, errors
     from plimsoll.harness.distributed.bridge import Bridge
     from plimsoll.harness.distributed.fleet import PATIENCE_S, Fleet
-    from plimsoll.scenarios.text.durations import parse_duration
+    from plimsoll.scenarios.text.fields import parse_duration
 
     try:
         patience_s = PATIENCE_S if wait is None else parse_duration(wait) / 1e9
@@ -197,6 +269,9 @@ def paced(options: dict[str, Any], pace: str | None) -> dict[str, Any]:
     return options
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command()(run)
+def _scenario_of(recording: Path) -> str | None:
+    """The scenario that a run left in its directory: target, samples and objectives come from it."""
+    if not recording.exists():
+        raise HarnessFault(f"{recording}: does not exist. Give a run directory or a trace file")
+    written = recording / "scenario.yaml"
+    return str(written) if written.is_file() else None

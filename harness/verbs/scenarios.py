@@ -11,10 +11,10 @@ import typer
 from plimsoll.harness.process import outlet
 from plimsoll.harness.verbs.flags import Json, errors_too
 
-scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
+scenarios = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
 
 
-@scenarios_app.command("list")
+@scenarios.command("list")
 def scenarios_list(json_: Json = False) -> None:
     """The ready-made scenarios."""
     from plimsoll.scenarios.ready_made import summaries
@@ -31,7 +31,7 @@ def scenarios_list(json_: Json = False) -> None:
     outlet.console().print(table)
 
 
-@scenarios_app.command("show")
+@scenarios.command("show")
 def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.")], json_: Json = False) -> None:
     """Print a ready-made scenario, to be saved and changed."""
     from plimsoll.documents import files
@@ -45,7 +45,7 @@ def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.
         typer.echo(files.read_text(library().get(name, Path(name))), nl=False)
 
 
-@scenarios_app.command("schema")
+@scenarios.command("schema")
 def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
     """The JSON schema of scenario files, for editors."""
     from plimsoll.scenarios.spec import json_schema
@@ -53,7 +53,7 @@ def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
     typer.echo(json.dumps(json_schema(), indent=1))
 
 
-@scenarios_app.command("check")
+@scenarios.command("check")
 def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
     from plimsoll.harness.run.job import check_file
@@ -66,8 +66,3 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
         return
     what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
     typer.echo(f"{path}: {scenario.kind}, {what}. Fine")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the command line."""
-    app.add_typer(scenarios_app, name="scenarios")

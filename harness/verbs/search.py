@@ -33,7 +33,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
 def search(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a library scenario."),
     ] = None,
     slo: Slo = None,
     goodput: Goodput = None,
@@ -50,9 +50,7 @@ def search(
         float | None, typer.Option(help="Try nothing below. Default: what the longest probe can judge; 1 at a time.")
     ] = None,
     highest: Annotated[float | None, typer.Option(help="Try nothing above; it is enough if that holds.")] = None,
-    resolution: Annotated[
-        str, typer.Option(metavar="SHARE", help="Stop when the two ends are this close (2%).")
-    ] = "2%",
+    resolution: Annotated[str, typer.Option(metavar="SHARE", help="Stop when the two ends are this close.")] = "2%",
     probe: Annotated[str, typer.Option(metavar="D", help="How long the shortest probe sends.")] = "20s",
     longest: Annotated[
         str,
@@ -99,7 +97,9 @@ def search(
     format: Annotated[
         list[str] | None,
         typer.Option(
-            "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
+            "--format",
+            metavar="F=PATH",
+            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
         ),
     ] = None,
     json_: Json = False,
@@ -141,8 +141,3 @@ class Command(of_target.Verb):
             if flag in _MEANT:
                 ctx.fail(f"No such option: {flag}. {_MEANT[flag]}")
         return super().parse_args(ctx, args)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command(cls=Command)(search)

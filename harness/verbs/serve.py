@@ -95,7 +95,7 @@ def readiness(
     """
     from plimsoll.harness.run.readiness import wait_ready
     from plimsoll.harness.transport.client import Target
-    from plimsoll.scenarios.text.durations import parse_duration
+    from plimsoll.scenarios.text.fields import parse_duration
 
     try:
         limit_ns = parse_duration(timeout)
@@ -109,9 +109,3 @@ def readiness(
     else:
         how = f"{found.route} says so" if found.route else "it accepted a connection"
         typer.echo(f"{url} is ready after {found.seconds:.2f} s: {how}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the command line."""
-    app.command()(serve)
-    app.command()(readiness)

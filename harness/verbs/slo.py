@@ -13,10 +13,10 @@ from rich.markup import escape
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs.flags import Json, errors_too
 
-slo_app = typer.Typer(help="Files of objectives: OpenSLO documents and lists of our own.", no_args_is_help=True)
+slo = typer.Typer(help="Files of objectives: OpenSLO documents and lists of our own.", no_args_is_help=True)
 
 
-@slo_app.command("check")
+@slo.command("check")
 def slo_check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An OpenSLO document, or a list of objectives.")],
     json_: Json = False,
@@ -71,7 +71,7 @@ def _show_documents(loaded: object, as_json: bool) -> None:
         console.print(f"\n[bold]warning[/bold]: {escape(warning)}")
 
 
-@slo_app.command("init")
+@slo.command("init")
 def slo_init(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it; never over an existing file.")] = Path(
         "slo.yaml"
@@ -90,14 +90,9 @@ def slo_init(
     typer.echo(f"Written to {out}. Change it, then: plimsoll slo check {out}")
 
 
-@slo_app.command("presets")
+@slo.command("presets")
 def slo_presets(json_: Json = False) -> None:
     """List the published limits that --preset takes, with what each asks of a run and where its sources disagree."""
     from plimsoll.slo.objectives.presets import listing, table
 
     typer.echo(json.dumps({"presets": listing()}, indent=1) if json_ else table(), nl=json_)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the command line."""
-    app.add_typer(slo_app, name="slo")

@@ -1,4 +1,6 @@
-"""``plimsoll sweep``: a grid of loads and settings, and the curves through its points."""
+"""``plimsoll sweep``: a grid of loads and settings, and the curves through its points. ``plimsoll capacity``: how many
+replicas a load takes by such curves, and what they cost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption
 def sweep(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a library scenario."),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -56,8 +58,8 @@ def sweep(
     goodput: Goodput = None,
     preset: PresetOption = None,
     confidence: Confidence = None,
-    repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each point (default 1).")] = None,
-    cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs (default 2s).")] = None,
+    repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each point. Default: 1.")] = None,
+    cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs. Default: 2s.")] = None,
     all_points: Annotated[
         bool, typer.Option("--all", help="Run the points above a saturated load too; they are left out otherwise.")
     ] = False,
@@ -95,7 +97,7 @@ def sweep(
         "retries": retries, "cancel": cancel,
         "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
-    asked = Asked(slo or [], goodput, preset or [], confidence)
+    asked = Asked(slo or [], goodput, preset or [], confidence, limits_alone=True)
     staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     session = Session(out, format or [], resume, json_, staff, errors)
     wanted = sweep_session.Wanted(scenario, vary or [], load, asked, repeats, cooldown, again, all_points, session)
@@ -105,6 +107,48 @@ def sweep(
     raise typer.Exit(sweep_session.sweep(wanted))
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command()(sweep)
+def capacity(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The --out of a search or of a sweep, or one run.")],
+    target_rate: Annotated[float, typer.Option(metavar="R", help="Requests per second to carry, at their peak.")],
+    price: Annotated[float | None, typer.Option(metavar="P", help="What one replica costs an hour.")] = None,
+    headroom: Annotated[str, typer.Option(metavar="H", help="How full a replica may be with all of them up.")] = "70%",
+    one_down: Annotated[str, typer.Option(metavar="H", help="How full with one of them lost.")] = "85%",
+    growth: Annotated[str, typer.Option(metavar="G", help="By how much the target will grow, e.g. 30%.")] = "0%",
+    gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs of one replica. Default: the search's.")] = None,
+    currency: Annotated[str, typer.Option(help="Of the price.")] = "USD",
+    series: Annotated[str | None, typer.Option(metavar="LABEL", help="Which series of a sweep.")] = None,
+    servers: Annotated[
+        int, typer.Option(metavar="C", help="Requests that a replica serves at a time: adds M/M/c to the overlay.")
+    ] = 1,
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="F=PATH",
+            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Size and price a fleet by the lower end of a measured capacity, with queueing theory as a sanity check."""
+    import shlex
+    import sys
+
+    from plimsoll.harness.series import capacity_plan as plan
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.reports.documents.capacity import FORMATS
+
+    outputs, errors = Session(formats=format or [], as_json=json_).outputs(FORMATS, "a capacity plan")
+    asked = plan.Asked(
+        target_per_s=target_rate,
+        headroom=plan.share("--headroom", headroom, errors),
+        one_down=plan.share("--one-down", one_down, errors),
+        growth=plan.growth(growth, errors),
+        price=price,
+        currency=currency,
+        gpus=gpus,
+        servers=servers,
+        series=series,
+    )
+    plan.check(asked, errors)
+    raise typer.Exit(plan.plan(folder, asked, outputs, shlex.join(sys.argv), as_json=json_))

@@ -1,11 +1,9 @@
-"""Token streams whose events differ in one string only, which is what nearly every server sends: read without decoding
-each event.
+"""This module reads token streams whose events differ in one string only without decoding each event.
 
-The first events are decoded; one that carries output and nothing else becomes a template: the bytes before and after the
-string. An event that equals the template but for another plain, non-empty string means the same, so it is not decoded;
-every other event goes through ``tokens.scan``. Whatever does not fit (an error, a broken event, another framing) is not
-guessed at: ``read`` gives None, and the reference path (``sse.decode`` and ``tokens.scan``) does it all. The two must
-agree; a property test holds them to it.
+The first events are decoded; one that carries output and nothing else becomes a template. An event that equals it but
+for another plain, non-empty string is not decoded; every other one goes through ``tokens.scan``. Whatever does not fit
+is not guessed at: ``read`` gives None, and ``sse.decode`` with ``tokens.scan`` does it all. A property test holds the
+two to each other.
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A whole stream: when each event with output arrived, and the first with answer (-1: none); what ``scan`` would say,
-    but that its ``output`` has the right length only.
+    """A whole stream: when each event with output arrived, and the first with answer (-1: none); what ``scan`` would
+    say, but that its ``output`` has the right length only.
     """
 
     chunk_ns: array[int]

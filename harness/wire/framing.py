@@ -1,7 +1,7 @@
-"""Framing: one way to ask for any of the ways in which a stream of messages lies in a body. What a message holds is not looked at.
+"""This module takes a body apart into messages, in any framing; it does not look at what a message holds.
 
-``sse`` (harness/wire/sse.py), ``ndjson``, ``lines`` (the same lines, of text), ``chunks`` (each network read is a message: all that can be
-known where a server marks nothing) and ``length-prefixed``.
+``sse`` (harness/wire/sse.py), ``ndjson``, ``lines`` (the same lines, of text), ``chunks`` (each network read is a
+message: all that can be known where a server marks nothing) and ``length-prefixed``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SPACE = b" \t\r"
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A body taken apart by any framing: ``payloads[i]`` arrived at ``times[i]``, with the event name ``names[i]`` where any has
-    one. ``broken`` ends the reading, ``cut`` says that the last message is torn.
+    """A body taken apart by any framing: ``payloads[i]`` arrived at ``times[i]``, with the event name ``names[i]``
+    where any has one. ``broken`` ends the reading, ``cut`` says that the last message is torn.
     """
 
     payloads: list[bytes]
@@ -65,7 +65,8 @@ def take_apart(
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """A whole stream taken apart: ``payloads[i]`` arrived at ``times[i]`` (int64[n], ns). ``truncated``: the last one was cut.
+    """A whole stream taken apart: ``payloads[i]`` arrived at ``times[i]`` (int64[n], ns). ``truncated``: the last one
+    was cut.
 
     ``error``: a message beyond the limit, after which nothing was read.
     """
@@ -83,7 +84,8 @@ def decode_messages(
     byte_order: Literal["big", "little"] = "big",
     max_message: int = MAX_MESSAGE,
 ) -> Messages:
-    """Each message is its length as four bytes, then so many bytes; it happened at the read that delivered its last one.
+    """Each message is its length as four bytes, then so many bytes; it happened at the read that delivered its last
+    one.
 
     ``body[:mark_end[i]]`` had arrived by ``mark_ns[i]`` (both ascending). Never raises.
     """
@@ -110,8 +112,8 @@ def decode_messages(
 class Lines:
     """Lines taken apart: ``payloads[i]`` (no white space around it) arrived at ``times[i]`` (int64[n], ns).
 
-    ``unterminated``: the last payload had no LF. ``blank`` counts blank lines. ``error``: a line beyond the limit, after which nothing was
-    read.
+    ``unterminated``: the last payload had no LF. ``blank`` counts blank lines. ``error``: a line beyond the limit,
+    after which nothing was read.
     """
 
     payloads: list[bytes]
@@ -124,11 +126,12 @@ class Lines:
 def decode_lines(
     body: bytes | bytearray, mark_ns: Sequence[int], mark_end: Sequence[int], max_line: int = MAX_LINE
 ) -> Lines:
-    """LF ends a line; a CR before it and other white space around it (space, tab) belong to the framing, and blank lines are keep-alives.
+    """LF ends a line; a CR before it and other white space around it (space, tab) belong to the framing, and blank
+    lines are keep-alives.
 
-    A last line without its LF is given too, and flagged: the format's writers disagree on whether it is complete, so the reader
-    decides. A line happened at the read that delivered its LF. ``body[:mark_end[i]]`` had arrived by ``mark_ns[i]`` (both ascending);
-    bytes that no mark covers are ignored. Never raises.
+    A last line without its LF is given too, and flagged: the format's writers disagree on whether it is complete, so
+    the reader decides. A line happened at the read that delivered its LF. ``body[:mark_end[i]]`` had arrived by
+    ``mark_ns[i]`` (both ascending); bytes that no mark covers are ignored. Never raises.
     """
     size = mark_end[-1] if len(mark_end) else 0
     data = bytes(body) if size == len(body) else bytes(body[:size])

@@ -1,4 +1,4 @@
-"""Header syntax (RFC 9110 section 5): which names and values can be sent at all. A text about a header never repeats its value."""
+"""This module says which header names and values can be sent at all (RFC 9110 section 5); it never repeats a value."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""HPACK header blocks (RFC 7541), each on its own: we announce a table of 0 bytes and use none ourselves, so a block means the
-same wherever it stands. Off the clock. The only importer of ``hpack``, which is used for decoding.
-"""
+"""HPACK header blocks (RFC 7541) off the clock, each on its own: the table we announce has 0 bytes, and we use none."""
 
 from __future__ import annotations
 

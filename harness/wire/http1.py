@@ -119,7 +119,8 @@ class ResponseReader:
     def _feed_head(
         self, parser: httptools.HttpResponseParser, data: memoryview | bytes, before: int
     ) -> memoryview | bytes:
-        """Feed what the limit leaves for the head, of which ``before`` bytes have been read; gives the rest of ``data``.
+        """Feed what the limit leaves for the head, of which ``before`` bytes have been read; gives the rest of
+        ``data``.
 
         So the limit is exact, however the bytes were split. Raises WireError if the head doesn't end within it.
         """

@@ -1,5 +1,6 @@
-"""The client's side of one HTTP/2 connection (RFC 9113): streams, windows, settings, pings, GOAWAY. Sans-I/O: bytes come in
-by ``feed(data, t_ns)`` and go out by the ``write`` it was made with; no socket, no clock, no header compression.
+"""The client's side of one HTTP/2 connection (RFC 9113): streams, windows, settings, pings, GOAWAY. Sans-I/O: bytes
+come in by ``feed(data, t_ns)`` and go out by the ``write`` it was made with; no socket, no clock, no header
+compression.
 
 We announce a header table of 0 bytes, so that every header block can be decoded alone, later, and windows so large that
 no stream of an inference endpoint waits for us. What the server announces is honoured: its windows, its frame size, its
@@ -187,8 +188,8 @@ class Session:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def begin(self, sink: StreamSink, block: bytes, data: bytes, end: bool) -> tuple[Sending, int, int]:
-        """Begin a stream: headers, and as much of ``data`` as the windows allow. Gives the stream, the time of the write
-        and the bytes written or kept for later. Only call it while there is ``room``.
+        """Begin a stream: headers, and as much of ``data`` as the windows allow. Gives the stream, the time of the
+        write and the bytes written or kept for later. Only call it while there is ``room``.
         """
         number = self._next_id
         self._next_id += 2
@@ -221,7 +222,8 @@ class Session:
         return stream, stamp, len(text) + size
 
     def send(self, stream: Sending, data: bytes, end: bool) -> int:
-        """Write a stream's bytes as far as the windows allow, and keep the rest. The time of the write, -1 if it all waits.
+        """Write a stream's bytes as far as the windows allow, and keep the rest. The time of the write, -1 if it all
+        waits.
 
         ``end`` half-closes after them.
         """
@@ -310,7 +312,10 @@ class Session:
         found.sink.on_headers(block, end, t_ns)
 
     def _finish(self, stream: Sending) -> None:
-        """The server has said all. If we have not, it doesn't want to hear it: the stream is taken off the connection."""
+        """The server has said all.
+
+        If we have not, it doesn't want to hear it: the stream is taken off the connection.
+        """
         del self._streams[stream.id]
         if not stream.closed:
             stream.closed = True

@@ -1,8 +1,8 @@
 """Pointer: a path into decoded JSON, such as ``choices[0].delta.content`` or ``$.message.content``.
 
-A subset of JSONPath (RFC 9535): names, ``[index]``, ``["name"]``, and ``choices.0.delta`` as many tools write an index; no
-wildcards, filters or slices, because a pointer names one value. A selector is a pointer with conditions, for APIs that tell
-their events apart by a member: ``delta.text if delta.type == text_delta``. Neither raises on data.
+A subset of JSONPath (RFC 9535): names, ``[index]``, ``["name"]``, and ``choices.0.delta`` as many tools write an index;
+no wildcards, filters or slices, because a pointer names one value. A selector is a pointer with conditions, for APIs
+that tell their events apart by a member: ``delta.text if delta.type == text_delta``. Neither raises on data.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ _COMPARISON = re.compile(r"(.*?)\s*(==|!=)\s*(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``pointer == value``, or (``wanted`` None) a truthy value at the pointer; or the contrary. ``pointer`` None is the event's
-    name. ``wanted`` is the value as it was written; ``value`` what it says as JSON, or the same text.
+    """``pointer == value``, or (``wanted`` None) a truthy value at the pointer; or the contrary. ``pointer`` None is
+    the event's name. ``wanted`` is the value as it was written; ``value`` what it says as JSON, or the same text.
     """
 
     pointer: Pointer | None
@@ -104,8 +104,9 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """``PATH``, or ``PATH if CONDITION [and CONDITION]...``. A condition is ``PATH``, ``not PATH``, ``PATH == VALUE`` or
-    ``PATH != VALUE``; ``@event`` in place of a path is the name of a server-sent event; a value is written as in JSON or as bare text.
+    """``PATH``, or ``PATH if CONDITION [and CONDITION]...``. A condition is ``PATH``, ``not PATH``, ``PATH == VALUE``
+    or ``PATH != VALUE``; ``@event`` in place of a path is the name of a server-sent event; a value is written as in
+    JSON or as bare text.
 
     Raises ValueError with a message that shows the part it can't read.
     """

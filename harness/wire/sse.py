@@ -1,13 +1,8 @@
-"""Server-sent events: bytes in, events out, by the letter of the WHATWG event-stream rules (HTML, section
-9.2).
+"""Server-sent events, bytes in and events out, by the letter of the WHATWG event-stream rules (HTML, section 9.2).
 
-``SseParser`` is the reference: any split of the bytes gives the same events. ``decode`` takes a whole
-body with the marks of its reads; for the ordinary stream it splits at C speed and gives exactly what the
-reference would give. Neither interprets the data: no JSON here, no ``[DONE]``.
-
-When an event happened: at the read that delivered the first byte of the blank line that ends it (for CRLF
-streams the CR; a CR alone ends a line, so a reader already has the event then). Before that byte no
-reader has an event.
+``SseParser`` is the reference: any split of the bytes gives the same events; ``decode`` splits a whole body at C speed
+and gives exactly the same. An event happens at the read that delivers the first byte of the blank line that ends it (a
+CR ends a line, so a reader already has the event then). Neither interprets the data: no JSON here, no ``[DONE]``.
 """
 
 from __future__ import annotations
@@ -265,10 +260,11 @@ def _split_plain(data: bytes) -> tuple[list[bytes], int, int] | None:
 
 
 def _split_named(data: bytes) -> tuple[list[bytes], list[bytes], IntArray] | None:
-    """(payloads, names, bytes each) if every event is one data line, after its name or without one, and lines end in LF.
+    """(payloads, names, bytes each) if every event is one data line, after its name or without one, and lines end in
+    LF.
 
-    Split at blank lines, and then each part is looked at: it is ``event: N`` and ``data: P``, or ``data: P`` alone, so the reference
-    would see the same. A part that begins with LF (two blank lines) is neither.
+    Split at blank lines, and then each part is looked at: it is ``event: N`` and ``data: P``, or ``data: P`` alone, so
+    the reference would see the same. A part that begins with LF (two blank lines) is neither.
     """
     if not data.startswith(b"event: ") or not data.endswith(b"\n\n") or b"\r" in data:
         return None

@@ -1,11 +1,7 @@
-"""What an OpenAI-style stream said: which events carried output, the usage, how it ended. Pure; it judges
-nothing.
+"""This module says which events of an OpenAI-style stream carried output, the usage, and how it ended. No verdict.
 
-Output is non-empty generated text of any sort: ``content``, ``refusal``, tool calls (their name or
-arguments: the model wrote both) and ``text`` of the completions API are *answer*; ``reasoning_content``
-or ``reasoning`` is output but not answer. An event counts once whatever it carries. Role-only, empty and
-``choices: []`` events (the usage block, Azure's prompt filter results) are no output. Chunks are not
-tokens; only ``usage`` counts tokens.
+``content``, ``refusal``, tool calls and ``text`` are *answer*; ``reasoning_content`` or ``reasoning`` is output but not
+answer. Role-only, empty and ``choices: []`` events are no output. Chunks are not tokens; only ``usage`` counts tokens.
 """
 
 from __future__ import annotations
@@ -50,10 +46,10 @@ class Fault:
 class TokenScan:
     """What the events of one stream said.
 
-    ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the
-    first that carried answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not
-    given). ``bad`` says which event could not be read; reading stops there, as it does at a ``fault``. ``timing`` is the last
-    member ``server_timing`` of an event: what a server says of its stages when it knows them all ("": nothing).
+    ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the first that carried
+    answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not given). ``bad`` says which event
+    could not be read; reading stops there, as it does at a ``fault``. ``timing`` is the last member ``server_timing``
+    of an event: what a server says of its stages when it knows them all ("": nothing).
     """
 
     output: Sequence[int] = field(default_factory=list)
@@ -186,7 +182,9 @@ def carries(choice: dict[str, Any]) -> int:
 
 
 def _read_choices(choices: list[Any]) -> tuple[int, bool, Fault | None, str | None]:
-    """(what they carry, whether a reason to end came, the fault if it says failure, why they can't be read as one answer)."""
+    """(what they carry, whether a reason to end came, the fault if it says failure, why they can't be read as one
+    answer).
+    """
     kind, ended, fault = 0, False, None
     for choice in choices:
         if type(choice) is not dict:

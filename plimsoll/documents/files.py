@@ -1,7 +1,7 @@
 """Files that somebody names: regular files up to a size, and nothing that could wait or go on for ever.
 
-A pipe, a device, a socket or a folder is an ``OSError`` whose ``strerror`` says so, before a byte of it is read, and so is a file
-that is larger than what it is taken for. Callers say where the name stood and what to do.
+A pipe, a device, a socket or a folder is an ``OSError`` whose ``strerror`` says so, before a byte of it is read, and so
+is a file that is larger than what it is taken for. Callers say where the name stood and what to do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = (
 
 
 def opened(path: Path, *, pipe: bool = False) -> BinaryIO:
-    """The regular file at ``path`` (with ``pipe`` also a pipe, not waiting for it), to be read and closed. Raises OSError."""
+    """The regular file at ``path`` (with ``pipe`` also a pipe, not waiting for it), to be closed. Raises OSError."""
     _refuse(path, path.stat().st_mode, pipe)
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
 """YAML text -> plain values with the line of every key, YAML's surprises taken out and its size bounded.
 
-Scalars follow the YAML 1.2 core rules: ``2022-01-01 12:00:00``, ``1m``, ``on`` and ``1:30`` are texts, only ``true`` and
-``false`` are booleans, ``1e3`` is a number, ``010`` is not. A key given twice, an unknown tag and aliases that multiply are
-errors, each with its line. What the values mean is for others.
+Scalars follow the YAML 1.2 core rules: ``2022-01-01 12:00:00``, ``1m``, ``on`` and ``1:30`` are texts, only ``true``
+and ``false`` are booleans, ``1e3`` is a number, ``010`` is not. A key given twice, an unknown tag and aliases that
+multiply are errors, each with its line. What the values mean is for others.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ _RESOLVERS: tuple[tuple[str, str, str], ...] = (
 #: More than any document that a person or a program means; aliases of aliases grow without end.
 _MOST_VALUES, _DEEPEST = 50_000, 60
 
-_UNINDENTED = "this line is not indented as its neighbours are. Use spaces, the same number for all keys of a block and more for what is inside one"
+_UNINDENTED = (
+    "this line is not indented as its neighbours are. Use spaces, the same number for all keys of a block and more for "
+    "what is inside one"
+)
 #: (what PyYAML says, what we say). The first that fits counts.
 _OURS: tuple[tuple[str, str], ...] = (
     (r"found character '\\t'", "a tab where YAML wants spaces. Indent with spaces"),
     (
         r"mapping values are not allowed",
-        "a second colon in one line, or a key indented further than the one above it. Put a value that holds ': ' in quotes, "
-        "and indent all keys of a block alike",
+        "a second colon in one line, or a key indented further than the one above it. Put a value that holds ': ' in "
+        "quotes, and indent all keys of a block alike",
     ),
     (r"expected <block end>", _UNINDENTED),
     (r"expected <document start>", _UNINDENTED),
@@ -125,8 +128,8 @@ class _Building:
 def written(text: str, *, objects: bool = True, merges: bool = False) -> Iterator[Written]:
     """Every document of a file in order; empty ones are passed over. With ``objects`` one that is a list holds several.
 
-    ``merges``: the key ``<<`` takes in the keys of another mapping; else it is an error. What isn't YAML ends it with an object whose
-    value is None and whose error says where.
+    ``merges``: the key ``<<`` takes in the keys of another mapping; else it is an error. What isn't YAML ends it with
+    an object whose value is None and whose error says where.
     """
     number = 0
     line = 1
@@ -162,7 +165,7 @@ def written(text: str, *, objects: bool = True, merges: bool = False) -> Iterato
 
 
 def plain(text: str) -> Any:
-    """One value by PyYAML's own rules (YAML 1.1), which are those of what it wrote for us. Raises ValueError for what is not YAML or large."""
+    """One value by PyYAML's own rules (YAML 1.1), as it wrote it. Raises ValueError for what is not YAML or large."""
     try:
         loader = _Bounded(text)
         node: Any = loader.get_single_node()
@@ -185,15 +188,8 @@ def plain(text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ValueError(f"not YAML: {at}{_ours(str(error.problem or error.context or 'broken'))}") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        OverflowError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        IndexError,
-    ) as error:  # of a tag on something else
+    # What a tag on something else raises is any of these.
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())[:200]}") from None
 
 

@@ -1,10 +1,9 @@
 """Steps of a Llama model on a device: prompts as one flat batch, decoding as one padded batch or CUDA graph.
 
-Where asked, decoding runs ahead: before a step waits for its tokens, the next token of every sequence it sampled is
-launched, from the tokens as they lie on the device. If the next call asks for just that (the same position, token and
-pages), its answer is on its way; what nobody asks for is dropped. This is safe because the device does things in the
-order given: a token computed in vain lies in a slot of its own sequence or in a spare page, and whoever is given that
-slot later writes it before reading it."""
+Where asked, the next token of every sequence is launched before this step's tokens are waited for, and dropped if
+nobody asks for it. That is safe because the device keeps the order given: a token computed in vain lies in a slot of
+its own sequence or in a spare page, and whoever gets that slot later writes it before reading it.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The paged KV cache on a device, written by slot and read by page, and attention over it.
+"""The paged KV cache on a device, written by slot (a page's place for one token) and read by page, and attention over
+it.
 
-A page holds ``page_size`` consecutive tokens of one sequence; a slot is a page's place for one token, counted through
-all pages. Beside the pages that the scheduler gives out there is a scratch page, where padding writes, and a spare page
-for each row of a batch, for a token computed before its page was given out. Decoding here copies the pages: more bytes
-moved, but no compiler. See pages_in_place.py.
+Beside the scheduler's pages there are a scratch page, where padding writes, and a spare page for each row of a batch.
+Decoding here copies the pages, which needs no compiler; ``pages_in_place`` does not copy.
 """
 
 from __future__ import annotations

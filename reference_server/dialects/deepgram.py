@@ -1,8 +1,8 @@
 """Deepgram's listen and speak: live on a WebSocket, whole in one POST.
 
-A live stream is heard as it comes, and read no faster than it is heard. Audio time is what was submitted, so a client
-that stops sending stops the endpointer as well; final results tile the audio from its beginning. Text to be spoken is
-kept until ``Flush`` or ``Close``, so that what is spoken, and when, is known exactly; audio is never paced.
+Audio time is what was submitted, so a client that stops sending stops the endpointer as well; final results tile the
+audio from its beginning. Text is kept until ``Flush`` or ``Close``, so that what is spoken, and when, is known exactly;
+audio is never paced.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from plimsoll.reference_server.seams.models import Audio, Heard, Script
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reference_server.speech.audio import AudioError, SampleReader, decode, in_pieces, read_wav, wav_header
 from plimsoll.reference_server.speech.listening import Listener
-from plimsoll.reference_server.speech.speaking import Synthesiser, encoded
+from plimsoll.reference_server.speech.speaking import Synthesiser, beginning, encoded
 from plimsoll.reference_server.transports.http_calls import Call, deepgram_error, inference
-from plimsoll.reference_server.transports.stream import struck
 from plimsoll.reference_server.transports.websocket import (
     INTERNAL,
     POLICY,
@@ -38,7 +37,7 @@ from plimsoll.reference_server.transports.websocket import (
     Sessions,
 )
 from plimsoll.reference_server.values.durations import Stages
-from plimsoll.reference_server.values.errors import RequestError, StreamCut, invalid
+from plimsoll.reference_server.values.errors import RequestError, invalid
 
 LISTEN_COMMANDS = ("KeepAlive", "Finalize", "CloseStream", "Configure")
 LISTEN_IDLE_S = 10.0
@@ -393,25 +392,7 @@ async def _whole(call: Call) -> web.StreamResponse:
         async with call.deadline():
             first = await anext(pieces)  # what is refused is refused here, before the header
         response = await _begin(call, options, stages, len(text))
-        try:
-            async with call.deadline():
-                await _write(call, response, first)
-                async for data in pieces:
-                    await _write(call, response, data)
-        except RequestError as error:
-            raise StreamCut(f"audio has no other way to say it: {error}") from None
-    call.count_stages(stages)
-    await response.write_eof()
-    return response
-
-
-async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
-    error_at, cut_at = call.account.limits(Script())
-    struck(len(call.row.before_ns), -1, cut_at if error_at < 0 else error_at)
-    before_ns = time.monotonic_ns()
-    await response.write(data)
-    call.row.before_ns.append(before_ns)
-    call.row.after_ns.append(time.monotonic_ns())
+        return await call.play(response, beginning(first, pieces), stages, call.account.limits(Script()))
 
 
 async def _begin(call: Call, options: SpeakOptions, stages: Stages, n_characters: int) -> web.StreamResponse:

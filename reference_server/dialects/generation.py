@@ -7,7 +7,7 @@ The stages of an answer are complete at its end: a stream has them in its last m
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,9 +15,9 @@ from aiohttp import web
 
 from plimsoll.reference_server.engine.scheduler import PRIORITIES
 from plimsoll.reference_server.seams.models import Answer, Ask, Finish, Script, Sink, TextModel
-from plimsoll.reference_server.service.accounting import obey
+from plimsoll.reference_server.service.service import Service, obey
 from plimsoll.reference_server.transports.fields import Fields
-from plimsoll.reference_server.transports.http_calls import Call
+from plimsoll.reference_server.transports.http_calls import Call, inference
 from plimsoll.reference_server.transports.stream import Stopped, StopSink, TextSink
 from plimsoll.reference_server.values.durations import POSTPROCESS, PREPROCESS, Stages
 from plimsoll.reference_server.values.errors import RequestError, StreamFailure, invalid
@@ -143,8 +143,26 @@ class Writer(Protocol):
         """The answer in one piece."""
 
 
-async def generate(call: Call, model: TextModel, asked: TextRequest, writer: Writer) -> web.StreamResponse:
-    """Answer a request. Raises RequestError before the first byte."""
+def answering(
+    service: Service,
+    parse: Callable[[Fields, Tokenizer], TextRequest],
+    writer: Callable[[Call, Fields, TextRequest], Writer],
+    *,
+    any_type: bool = False,
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """The route of a dialect: how it reads a body, of JSON's or ``any_type``, and who writes its answer."""
+
+    async def respond(call: Call) -> web.StreamResponse:
+        fields = call.fields(any_type=any_type)
+        model = service.model(fields.text("model"))
+        call.row.model = model.name
+        asked = parse(fields, model.tokenizer)
+        return await _generate(call, model, asked, writer(call, fields, asked))
+
+    return inference(service, respond)
+
+
+async def _generate(call: Call, model: TextModel, asked: TextRequest, writer: Writer) -> web.StreamResponse:
     row = call.row
     obey(asked.script)
     call.service.check(model, len(asked.prompt), asked.max_new, asked.script)

@@ -1,9 +1,8 @@
 """``inference.GRPCInferenceService``: the Open Inference Protocol V2 over gRPC, with Triton's extensions.
 
 A reply mirrors its request: typed tensors for typed ones, raw otherwise (FP16 always). The requests of a stream are
-answered side by side, each response with the id of its request; a language model answers decoupled, one response for
-each piece of text. An error of one request is a message in the stream, which stays OK. Calls that load, unload or trace
-models or share memory are UNIMPLEMENTED.
+answered side by side, an error of one is a message in it; calls that load, unload or trace models or share memory are
+UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from google.protobuf.json_format import ParseDict
 from plimsoll.reference_server.dialects import open_inference
 from plimsoll.reference_server.dialects.open_inference import InferRequest, Occasion, card, wishes
 from plimsoll.reference_server.protos import inference_pb2 as pb
-from plimsoll.reference_server.service.accounting import obey
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Service, obey
 from plimsoll.reference_server.transports import grpc_calls as calls
 from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.transports.grpc_calls import (
@@ -242,7 +240,7 @@ class _Stream:
         with open_inference.counted(service, model.name, occasion):
             answer = model.ask(ask)
             try:
-                async with open_inference.in_time(service, model.name, occasion.deadline_ns):
+                async with service.in_time(model.name, occasion.deadline_ns):
                     await answer.ready()
                     await call.account.hold()
                     finish = await answer.play(TokenSink(self._outbox, call, render, occasion.limits))
@@ -320,46 +318,21 @@ class Inference:
         return pb.ModelReadyResponse(ready=self._service.ready)
 
     def _model_metadata(self, asked: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
-        found = card(self._service, asked.name, asked.version)
-        kind = pb.ModelMetadataResponse.TensorMetadata
-        return pb.ModelMetadataResponse(
-            name=found.name,
-            versions=["1"],
-            platform="reference",
-            inputs=[kind(name=spec.name, datatype=spec.datatype, shape=spec.shape) for spec in found.inputs],
-            outputs=[kind(name=spec.name, datatype=spec.datatype, shape=spec.shape) for spec in found.outputs],
-        )
+        described = card(self._service, asked.name, asked.version).as_json()
+        return ParseDict(described, pb.ModelMetadataResponse())
 
     def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         config = card(self._service, asked.name, asked.version).config()
         return pb.ModelConfigResponse(config=ParseDict(config, pb.ModelConfig()))
 
     def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
-        wanted = [card(self._service, asked.name, asked.version).name] if asked.name else self._names()
-        reply = pb.ModelStatisticsResponse()
-        for name in wanted:
-            kept = self._service.statistics.of(name)
-            reply.model_stats.add(
-                name=name,
-                version="1",
-                last_inference=kept.last_ms,
-                inference_count=kept.n_samples,
-                execution_count=open_inference.n_executed(self._service, name),
-                inference_stats=pb.InferStatistics(
-                    **{part: pb.StatisticDuration(count=sum_.count, ns=sum_.ns) for part, sum_ in kept.totals().items()}
-                ),
-            )
-        return reply
+        names = [card(self._service, asked.name, asked.version).name] if asked.name else None
+        rows = open_inference.statistics(self._service, names)
+        return ParseDict({"model_stats": rows}, pb.ModelStatisticsResponse())
 
     def _repository_index(self, asked: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
-        is_ready = self._service.ready
-        reply = pb.RepositoryIndexResponse()
-        for name in self._names() if is_ready or not asked.ready else ():
-            reply.models.add(name=name, version="1", state="READY" if is_ready else "UNAVAILABLE")
-        return reply
-
-    def _names(self) -> list[str]:
-        return open_inference.names(self._service)
+        rows = open_inference.index(self._service) if self._service.ready or not asked.ready else []
+        return ParseDict({"models": rows}, pb.RepositoryIndexResponse())
 
     # -- inference --
 

@@ -19,8 +19,7 @@ from aiohttp import web
 from plimsoll.reference_server.dialects import open_inference
 from plimsoll.reference_server.dialects.open_inference import InferRequest, Occasion, card, wishes
 from plimsoll.reference_server.seams.models import Answer, Ask
-from plimsoll.reference_server.service.accounting import obey
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Service, obey
 from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.transports.http_calls import Call, inference
 from plimsoll.reference_server.transports.stream import sse
@@ -249,17 +248,14 @@ def add_routes(app: web.Application, service: Service) -> None:
         return web.json_response({"name": name, "ready": is_ready}, status=200 if is_ready else 503)
 
     async def statistics(request: web.Request) -> web.Response:
-        asked = [_card(service, request).name] if "model" in request.match_info else open_inference.names(service)
-        rows = [service.statistics.of(name).as_json(name, open_inference.n_executed(service, name)) for name in asked]
-        return web.json_response({"model_stats": rows})
+        names = [_card(service, request).name] if "model" in request.match_info else None
+        return web.json_response({"model_stats": open_inference.statistics(service, names)})
 
     async def config(request: web.Request) -> web.Response:
         return web.json_response(_card(service, request).config())
 
     async def index(_request: web.Request) -> web.Response:
-        state = "READY" if service.ready else "UNAVAILABLE"
-        rows = [{"name": name, "version": "1", "state": state} for name in open_inference.names(service)]
-        return web.json_response(rows)
+        return web.json_response(open_inference.index(service))
 
     app.router.add_get("/v2", server)
     app.router.add_post("/v2/repository/index", index)
@@ -345,7 +341,7 @@ async def _generate_stream(call: Call) -> web.StreamResponse:
     with open_inference.counted(call.service, model.name, occasion):
         answer = model.ask(ask)
         try:
-            async with open_inference.in_time(call.service, request.model, occasion.deadline_ns):
+            async with call.service.in_time(request.model, occasion.deadline_ns):
                 await answer.ready()
             return await _stream(call, request, occasion, ask, answer)
         finally:
@@ -358,7 +354,7 @@ async def _stream(
     response = await call.begin("text/event-stream", occasion.stages)
     sink = call.sink(lambda text: sse(_frame(request, text)), occasion.limits)
     try:
-        async with open_inference.in_time(call.service, request.model, occasion.deadline_ns):
+        async with call.service.in_time(request.model, occasion.deadline_ns):
             finish = await answer.play(sink)
     except (StreamFailure, RequestError) as failure:
         call.failed = occasion.failed = True

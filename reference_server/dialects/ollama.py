@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from plimsoll.reference_server.dialects.generation import (
     TextRequest,
-    generate,
+    answering,
     messages,
     refuse,
     text_request,
@@ -19,7 +19,7 @@ from plimsoll.reference_server.dialects.generation import (
 from plimsoll.reference_server.seams.models import Finish
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.transports.fields import Fields
-from plimsoll.reference_server.transports.http_calls import Call, inference
+from plimsoll.reference_server.transports.http_calls import Call
 from plimsoll.reference_server.values.durations import DECODE, PREFILL, Stages
 from plimsoll.reference_server.values.errors import RequestError
 from plimsoll.reference_server.values.tokenizer import Tokenizer
@@ -98,22 +98,10 @@ def _line(value: dict[str, Any]) -> bytes:
 
 
 def add_routes(app: web.Application, service: Service) -> None:
-    app.router.add_post("/api/generate", inference(service, _generate))
-    app.router.add_post("/api/chat", inference(service, _chat))
+    def writer(call: Call, _: Fields, asked: TextRequest) -> LineWriter:
+        created_at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        return LineWriter(asked, chat=call.request.path == "/api/chat", created_at=created_at)
 
-
-async def _generate(call: Call) -> web.StreamResponse:
-    return await _text(call, parse_generate, chat=False)
-
-
-async def _chat(call: Call) -> web.StreamResponse:
-    return await _text(call, parse_chat, chat=True)
-
-
-async def _text(call: Call, parse: Callable[[Fields, Tokenizer], TextRequest], *, chat: bool) -> web.StreamResponse:
-    fields = call.fields(any_type=True)  # as Ollama does: its users type `curl -d`
-    model = call.service.model(fields.text("model"))
-    call.row.model = model.name
-    asked = parse(fields, model.tokenizer)
-    created_at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    return await generate(call, model, asked, LineWriter(asked, chat=chat, created_at=created_at))
+    for path, parse in (("/api/generate", parse_generate), ("/api/chat", parse_chat)):
+        # Of any type, as Ollama does: its users type `curl -d`.
+        app.router.add_post(path, answering(service, parse, writer, any_type=True))

@@ -1,9 +1,8 @@
 """What the Open Inference Protocol asks of the models, whichever wire it came by: HTTP and gRPC differ in bytes only.
 
-A model of fixed outputs answers through its batcher. The language model continues each element of the BYTES tensor
-``text`` (or ``text_input``: then the reply is named ``text_output``). The scripted model echoes its tensors after its
-time to first token, and where the parameter ``max_tokens`` is given it continues text by its timetable instead. It
-knows no bytes and no sockets.
+Models of fixed outputs answer through their batchers, the language model continues the tensor ``text`` (or
+``text_input``), the scripted model echoes its tensors or, given ``max_tokens``, continues text. It knows no bytes and
+no sockets.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -19,7 +18,6 @@ from typing import Any
 from plimsoll.reference_server.dialects.generation import priority
 from plimsoll.reference_server.seams.models import Ask, Script, TextModel
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reference_server.service import accounting
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.transports.stream import TextSink
@@ -157,16 +155,20 @@ def names(service: Service) -> list[str]:
     return [name for name in service.model_names if name not in speech]
 
 
-def n_executed(service: Service, name: str) -> int:
-    """How many times a model ran for tensor requests: batches, or requests where it knows no batches."""
-    if name in service.fixed:
-        return service.fixed[name].n_batches
-    return service.statistics.of(name).success.count
+def index(service: Service) -> list[dict[str, str]]:
+    """Every model that takes tensors, and whether it does so now."""
+    state = "READY" if service.ready else "UNAVAILABLE"
+    return [{"name": name, "version": "1", "state": state} for name in names(service)]
 
 
-def in_time(service: Service, name: str, deadline_ns: int) -> AbstractAsyncContextManager[None]:
-    """Give up at an instant of ``time.monotonic_ns()``; -1 for never. Raises RequestError 504."""
-    return accounting.in_time(deadline_ns, lambda: service.metrics.deadline_missed(name), "before the deadline")
+def statistics(service: Service, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Triton's statistics of these models, or of all. A model ran once a batch, or a request if it has none."""
+    rows = []
+    for name in names(service) if wanted is None else wanted:
+        kept = service.statistics.of(name)
+        fixed = service.fixed.get(name)
+        rows.append(kept.as_json(name, kept.success.count if fixed is None else fixed.n_batches))
+    return rows
 
 
 @contextmanager
@@ -188,7 +190,7 @@ def counted(service: Service, name: str, occasion: Occasion, *, n_samples: int =
 async def infer(service: Service, request: InferRequest, occasion: Occasion) -> list[Tensor]:
     """The tensors of one reply. Raises RequestError, StreamFailure and StreamCut."""
     name, wish = request.model, request.wishes
-    _check_script(service, request)
+    service.check_script(request.model, request.wishes.script)
     with counted(service, name, occasion, n_samples=_n_samples(request.tensors)):
         if name in service.fixed:  # its batcher keeps the deadline, and counts
             return chosen(
@@ -197,7 +199,7 @@ async def infer(service: Service, request: InferRequest, occasion: Occasion) -> 
                 ),
                 request.outputs,
             )
-        async with in_time(service, name, occasion.deadline_ns):
+        async with service.in_time(name, occasion.deadline_ns):
             answer = _continued if is_streamed(service, request) else _echo
             made = await answer(service, request, occasion)
         service.metrics.stage(name, occasion.stages)
@@ -216,7 +218,7 @@ def text_ask(service: Service, request: InferRequest, occasion: Occasion) -> tup
 
     Raises RequestError 400 where there is not exactly one.
     """
-    _check_script(service, request)
+    service.check_script(request.model, request.wishes.script)
     model = service.model(request.model)
     given = _text_tensor(request)
     if given.data.size != 1:
@@ -246,13 +248,6 @@ def chosen(made: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
 def _no_output(names: Sequence[str], known: Sequence[str]) -> RequestError:
     missing = next(name for name in names if name not in known)
     return invalid("outputs", f"{missing!r} is no output of this model. It gives {', '.join(known)}", "invalid_tensor")
-
-
-def _check_script(service: Service, request: InferRequest) -> None:
-    if request.wishes.script.needs_timetable and request.model != "scripted":
-        raise RequestError(
-            400, f"plimsoll: model {request.model!r} keeps no timetable. Use model scripted", param="plimsoll"
-        )
 
 
 def _n_samples(tensors: Sequence[Tensor]) -> int:

@@ -16,16 +16,16 @@ from aiohttp import web
 
 from plimsoll.reference_server.dialects.generation import refuse
 from plimsoll.reference_server.seams.models import Audio, Heard, Script
-from plimsoll.reference_server.service.accounting import obey
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Service, obey
 from plimsoll.reference_server.speech.audio import AudioError, float_to_pcm16, in_pieces, read_wav, wav_header
 from plimsoll.reference_server.speech.listening import Listener
+from plimsoll.reference_server.speech.speaking import beginning
 from plimsoll.reference_server.speech.transcript import CertainWords
 from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.transports.http_calls import Call, inference, openai_error
 from plimsoll.reference_server.transports.stream import EventSink, sse, struck
 from plimsoll.reference_server.values.durations import POSTPROCESS, PREPROCESS, Stages
-from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure, invalid
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure, invalid
 
 MAX_PARTS = 64
 _MAX_HEAD = 8192
@@ -380,7 +380,7 @@ async def _speech(call: Call) -> web.StreamResponse:
         async with call.deadline():
             first = await anext(pieces)
         send = _speech_events if asked.sse else _speech_bytes
-        return await send(call, asked, _with(first, pieces), stages, call.account.limits(script))
+        return await send(call, asked, beginning(first, pieces), stages, call.account.limits(script))
 
 
 async def _speech_bytes(
@@ -390,21 +390,7 @@ async def _speech_bytes(
     response = await call.begin(SPEECH_TYPES[asked.response_format], stages)
     if asked.response_format == "wav":
         await response.write(wav_header(SPEECH_HZ))
-    row, n_pieces = call.row, 0
-    try:
-        async with call.deadline():
-            async for piece in pieces:
-                struck(n_pieces, *limits)
-                n_pieces += 1
-                before_ns = time.monotonic_ns()
-                await response.write(float_to_pcm16(piece))
-                row.before_ns.append(before_ns)
-                row.after_ns.append(time.monotonic_ns())
-    except (StreamFailure, RequestError) as failure:
-        raise StreamCut(f"audio has no other way to say it: {failure}") from None
-    call.count_stages(stages)
-    await response.write_eof()
-    return response
+    return await call.play(response, (float_to_pcm16(piece) async for piece in pieces), stages, limits)
 
 
 async def _speech_events(
@@ -441,9 +427,3 @@ async def _failures(call: Call, sink: EventSink) -> AsyncIterator[None]:
 async def _event_stream(call: Call, stages: Stages, limits: tuple[int, int]) -> tuple[web.StreamResponse, EventSink]:
     response = await call.begin("text/event-stream", stages)
     return response, call.sink(text_delta, limits)
-
-
-async def _with(first: Audio, rest: AsyncIterator[Audio]) -> AsyncIterator[Audio]:
-    yield first
-    async for piece in rest:
-        yield piece

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from plimsoll.reference_server.dialects.generation import (
     TextRequest,
-    generate,
+    answering,
     messages,
     refuse,
     text_request,
@@ -24,7 +24,7 @@ from plimsoll.reference_server.dialects.generation import (
 from plimsoll.reference_server.seams.models import Finish
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.transports.fields import Fields
-from plimsoll.reference_server.transports.http_calls import Call, inference
+from plimsoll.reference_server.transports.http_calls import Call
 from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError, invalid
 from plimsoll.reference_server.values.tokenizer import Tokenizer
@@ -34,17 +34,12 @@ _PARTS = ("input_text", "output_text", "text")
 
 
 def add_routes(app: web.Application, service: Service) -> None:
-    app.router.add_post("/v1/responses", inference(service, _response))
+    app.router.add_post("/v1/responses", answering(service, parse_response, _writer))
 
 
-async def _response(call: Call) -> web.StreamResponse:
-    fields = call.fields()
-    model = call.service.model(fields.text("model"))
-    call.row.model = model.name
-    asked = parse_response(fields, model.tokenizer)
+def _writer(call: Call, fields: Fields, asked: TextRequest) -> ResponseWriter:
     instructions = fields.text("instructions") if fields.has("instructions") else None
-    writer = ResponseWriter(asked, instructions=instructions, answer_id=call.row.request_id, created_s=int(time.time()))
-    return await generate(call, model, asked, writer)
+    return ResponseWriter(asked, instructions=instructions, answer_id=call.row.request_id, created_s=int(time.time()))
 
 
 def parse_response(fields: Fields, tokenizer: Tokenizer) -> TextRequest:

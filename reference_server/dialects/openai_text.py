@@ -10,7 +10,7 @@ import base64
 import json
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from aiohttp import web
 
 from plimsoll.reference_server.dialects.generation import (
     TextRequest,
-    generate,
+    answering,
     messages,
     priority,
     refuse,
@@ -28,8 +28,7 @@ from plimsoll.reference_server.dialects.generation import (
     tokens,
 )
 from plimsoll.reference_server.seams.models import Finish, Script
-from plimsoll.reference_server.service.accounting import obey
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Service, obey
 from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.transports.http_calls import Call, inference, openai_error
 from plimsoll.reference_server.transports.stream import sse
@@ -200,6 +199,12 @@ def embeddings(model: str, vectors: Sequence[Sequence[float]], *, as_base64: boo
 
 
 def add_routes(app: web.Application, service: Service) -> None:
+    def chat_writer(call: Call, _: Fields, asked: TextRequest) -> ChunkWriter:
+        return ChunkWriter(asked, chat=True, answer_id=f"chatcmpl-{call.row.request_id}", created_s=int(time.time()))
+
+    def completion_writer(call: Call, _: Fields, asked: TextRequest) -> ChunkWriter:
+        return ChunkWriter(asked, chat=False, answer_id=f"cmpl-{call.row.request_id}", created_s=int(time.time()))
+
     async def models(_request: web.Request) -> web.Response:
         rows = [{"id": name, "object": "model", "created": 0, "owned_by": "plimsoll"} for name in service.model_names]
         return web.json_response({"object": "list", "data": rows})
@@ -212,27 +217,9 @@ def add_routes(app: web.Application, service: Service) -> None:
 
     app.router.add_get("/v1/models", models)
     app.router.add_get("/v1/models/{model}", one_model)
-    app.router.add_post("/v1/chat/completions", inference(service, _chat))
-    app.router.add_post("/v1/completions", inference(service, _completion))
+    app.router.add_post("/v1/chat/completions", answering(service, parse_chat, chat_writer))
+    app.router.add_post("/v1/completions", answering(service, parse_completion, completion_writer))
     app.router.add_post("/v1/embeddings", inference(service, _embeddings))
-
-
-async def _chat(call: Call) -> web.StreamResponse:
-    return await _text(call, parse_chat, chat=True)
-
-
-async def _completion(call: Call) -> web.StreamResponse:
-    return await _text(call, parse_completion, chat=False)
-
-
-async def _text(call: Call, parse: Callable[[Fields, Tokenizer], TextRequest], *, chat: bool) -> web.StreamResponse:
-    fields = call.fields()
-    model = call.service.model(fields.text("model"))
-    call.row.model = model.name
-    asked = parse(fields, model.tokenizer)
-    answer_id = f"{'chatcmpl' if chat else 'cmpl'}-{call.row.request_id}"
-    writer = ChunkWriter(asked, chat=chat, answer_id=answer_id, created_s=int(time.time()))
-    return await generate(call, model, asked, writer)
 
 
 async def _embeddings(call: Call) -> web.StreamResponse:

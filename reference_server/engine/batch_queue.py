@@ -1,15 +1,8 @@
-"""When which samples are computed together: the decisions of dynamic batching. Pure: no clock, no thread, no I/O.
+"""Which samples are computed together, and when: the decisions of dynamic batching. Pure: no clock, no thread, no I/O.
 
-A batch starts when ``max_batch`` samples are ready, or when those ready longest have waited ``max_wait``. Samples stand
-in one line: lower priority numbers first, in order of arrival within a priority. A batch takes the front of the line,
-so a request of many samples may be spread over several batches: keeping requests whole would leave seats empty, or let
-small requests overtake a large one for ever.
-
-Nobody starves: every fourth batch goes by age alone. A request that is ready, with ``a`` samples of earlier arrivals
-before it, has all its ``n`` samples computed within ``4 * ceil((a + n) / max_batch)`` batches.
-
-``synchronise=N`` is MLPerf's MultiStream: a request of exactly N samples is a batch of its own, started at once. What
-the next batch takes at once does not count as waiting.
+A batch takes the front of one line (priority, then arrival), and every fourth goes by age alone: a request with ``a``
+samples of earlier arrivals before it has its ``n`` samples computed within ``4 * ceil((a + n) / max_batch)`` batches.
+With ``synchronise=N``, MLPerf's MultiStream, a request of exactly N samples is a batch of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Dynamic batching for models of fixed outputs: the asyncio part, which drives what ``batch_queue`` decides.
 
-A request is prepared in one of a few worker threads, waits for a batch, is computed in the one thread of the model, and
-is finished in a worker thread again. Its stages add up to the time from its call to its reply: ``queue`` is whatever is
-not ``preprocess``, ``inference`` (of all batches that held a sample of it) or ``postprocess``. What fails in a worker
-thread fails one request, a batch that fails fails the requests in it, and the server lives.
+A request's stages add up to the time from its call to its reply: ``queue`` is whatever is not ``preprocess``,
+``inference`` or ``postprocess``. What fails in a worker thread fails one request, a batch that fails fails the requests
+in it, and the server lives.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The step loop: scheduler, then runner, then each request's queue.
+"""The step loop: scheduler, then runner, then each request's queue, in one thread that never waits for the event loop.
 
-Planning, steps and the taking in of their results happen in one thread of their own, so that no step waits for the
-event loop, which meanwhile accepts, and writes the tokens of the step before. The event loop submits and cancels under
-a lock that is never held while a step runs. A cancelled sequence gives back its blocks at once even during a step:
-nothing hands them out before the next plan, whose step follows this one in the same thread. A step that raises fails
-the requests in it, not the server.
+The event loop submits and cancels under a lock that is never held while a step runs. A cancelled sequence gives back
+its blocks at once, even during a step: nothing hands them out before the next plan. A step that raises fails the
+requests in it, not the server.
 """
 
 from __future__ import annotations

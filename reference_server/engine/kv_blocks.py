@@ -1,9 +1,8 @@
 """Who owns which block of the paged KV cache. Pure bookkeeping: no tensors, no torch, no clock.
 
-A block holds the keys and values of ``block_size`` consecutive tokens. A sequence owns a table of blocks; a
-block may be shared by several sequences when their first tokens are the same (prefix reuse, off unless asked
-for). Blocks that nobody uses but whose contents are known stay findable until room is needed, oldest first.
-It refuses to decide who gets blocks when there are too few: that is the scheduler's business.
+A block may be shared by sequences whose first tokens are the same (prefix reuse, off unless asked for), and stays
+findable when nobody uses it until room is needed, oldest first. Who gets blocks when there are too few is the
+scheduler's business.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
 """Which tokens of which sequences are computed in the next step: continuous batching. Pure: instants are arguments.
 
-A step takes one token of every sequence that is decoding, then fills a fixed token budget with pieces of prompts
-(chunked prefill), so a long prompt slows decoding by a bounded amount and never stops it. When blocks run out the last
-in rank gives its own back and is recomputed later.
-
-Rank is an instant: when the sequence came, plus ``ageing_ns`` for each level of priority (lower goes first). A sequence
-of priority p is overtaken only by those of a priority q < p that come less than (p - q) x ageing_ns after it. Rank
-never changes, and the first in rank is the next to be admitted and is never sent back: nobody starves, however many
-important requests keep coming. A sequence must fit into the whole cache on its own.
-
-How fast the queue drains is counted in departures while somebody waits; with few of them no rate is known, and none is
-guessed.
+A step takes one token of every sequence that is decoding, then fills a fixed budget with pieces of prompts; when blocks
+run out the last in rank gives its own back and is recomputed later. Rank is the instant of arrival plus ``ageing_ns``
+for each level of priority and never changes: the first in rank is never sent back, so nobody starves.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The scripted model: every answer keeps its own absolute timetable, so what a client should measure is known.
 
-Event i of an answer is due at ``start + ttft + i * itl``; start is the arrival of the request, or the instant at which
-one of a limited number of slots became free, whichever is later. A slot becomes free when the answer before was due to
-end, not when this process came round to it: lateness never adds up, and n slots are a queue with n servers whose rate
-is exactly what the times say (M/D/n under Poisson arrivals, first come, first served; M/M/n where the times of each
-request are drawn from an exponential distribution). It never trades exactness for realism.
+Event i of an answer is due at ``start + ttft + i * itl``; start is the arrival, or the instant at which the answer
+before in one of a limited number of slots was due to end, whichever is later. Lateness never adds up, so n slots are a
+queue with n servers (M/D/n under Poisson arrivals, M/M/n with exponential times); it never trades exactness for
+realism.
 """
 
 from __future__ import annotations

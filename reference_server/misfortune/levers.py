@@ -1,8 +1,7 @@
 """Faults of the server's own machinery: settings that change for as long as they act, steps that take longer or fail.
 
-A timer at the next instant at which a fault begins or ends sets everything anew; each lever remembers how its model was
-set and goes back to that. Extra time of a step is slept, not burnt, so that it costs what the fault says on any machine
-and the load generator beside it keeps its cores.
+Each lever remembers how its model was set and goes back to that. Extra time of a step is slept, not burnt, so that it
+costs what the fault says on any machine and the load generator beside it keeps its cores.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A decoder-only transformer with seeded weights whose greedy output can't depend on the company it is computed in.
 
-RoPE, grouped-query attention, RMSNorm, a gated feed-forward layer, tied embeddings. Float addition isn't associative,
-so an ordinary implementation gives a sequence slightly different numbers alone and in a batch, and now and then another
-token. Here all products are on integer grids (see ``grids``), those of common 6 to 8 bit inference, and functions that
-libraries approximate differently are avoided: the sigmoid is the softsign one, and exp(-d) is (1 - d/16)**16. No
-trained weights, no sampling temperature, no text worth reading.
+All products are on integer grids (see ``grids``), and functions that libraries approximate differently are avoided: the
+sigmoid is the softsign one, and exp(-d) is (1 - d/16)**16. No trained weights, no sampling temperature, no text worth
+reading.
 """
 
 from __future__ import annotations

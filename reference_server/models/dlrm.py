@@ -1,10 +1,8 @@
 """A deep learning recommendation model with seeded weights: 13 numbers and 26 categories in, the chance of a click out.
 
-The shapes are MLPerf's DLRM: dense features through an MLP of 512, 256 and 128, one embedding of 128 for each category,
-the dot products of all 351 pairs of these 27 vectors, and an MLP of 1024, 1024, 512, 256 and 1 over products and dense
-vector. An index is checked against the table sizes of MLPerf's click logs (40 million rows at most); rows in memory are
-at most 100,000 a table on a CPU and 4 million on a GPU, to which an index is taken modulo. All products are on integer
-grids (see ``grids``), so a click's probability does not depend on its batch, bit for bit.
+The shapes are MLPerf's DLRM; rows in memory are at most 100,000 a table on a CPU and 4 million on a GPU, to which an
+index is taken modulo. All products are on integer grids (see ``grids``), so a click's probability does not depend on
+its batch, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A text encoder with seeded weights: texts in, unit vectors out; texts that share words or parts of words lie close.
 
-A word is a run of letters and digits, or one other sign. It is the sum of the embeddings of its hashed pieces (runs of
-three to five characters, and itself), and a little of its position. Two transformer layers of 256 look at all words at
-once; they are kept small beside the words, because without training they can't know what words mean. All products and
-sums over words are on integer grids (see ``grids``): a vector does not depend on its batch, bit for bit.
+A word is the sum of the embeddings of its hashed pieces and a little of its position; two transformer layers look at
+all words at once. All products and sums over words are on integer grids (see ``grids``): a vector does not depend on
+its batch, bit for bit.
 """
 
 from __future__ import annotations

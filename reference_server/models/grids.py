@@ -1,9 +1,8 @@
 """Matrix products on integer grids, for models whose result for a sample must not depend on who else is in the batch.
 
-A kernel chooses its order of summation by the shape of the batch, and float addition is not associative. Here both
-factors are integers so small that a float32 holds every partial sum exactly: level x level x length stays below 2**24,
-whatever the order. What remains is element-wise add, multiply, divide and square root, which IEEE 754 rounds the same
-way everywhere. It refuses lower precision: TF32 or bf16 products would undo it.
+Both factors are integers so small that a float32 holds every partial sum exactly, whatever the order: level x level x
+length stays below 2**24. What remains is element-wise, which IEEE 754 rounds the same way everywhere; lower precision,
+TF32 or bf16, is refused because it would undo that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The Llama architecture as published: RMSNorm, rotary positions (Llama 3's scaling too), grouped queries, SwiGLU.
 
-Keys and values are kept by whoever provides ``attend``, so that the same forward pass serves a paged cache, a graph and
-a plain prompt. Element-wise parts are functions that ``torch.compile`` can fuse. What a row gives depends on its
-company within the tolerance of the number format; models/decoder.py is the model whose answers don't. Biases, sliding
-windows and experts are not computed.
+Whoever provides ``attend`` keeps keys and values, so that one forward pass serves a paged cache, a graph and a plain
+prompt. What a row gives depends on its company within the tolerance of the number format; biases, sliding windows and
+experts are not computed.
 """
 
 from __future__ import annotations

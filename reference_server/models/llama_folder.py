@@ -1,9 +1,8 @@
 """A local folder's Llama model: config.json, tokenizer.json and *.safetensors, read and checked.
 
-Every mistake that can be seen is named at once, before a byte of weights is read. What models/llama.py doesn't compute
-(other architectures, biases, quantised weights) is refused, because a model that is nearly computed answers nonsense.
-Chat templates of a folder are programs and never run: a conversation is framed as Llama 3 does where the tokenizer
-knows its headers, else as ``role: content`` lines.
+Every mistake that can be seen is named at once, before a byte of weights is read, and so is what models/llama.py
+doesn't compute: a model that is nearly computed answers nonsense. Chat templates of a folder are programs and never
+run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The sizes in which the language model comes: shapes, and how many weights and bytes they mean. Imports no torch.
 
-Two families. ``tiny`` and ``small`` are shapes of the integer-grid decoder (models/decoder.py), whose answers on a CPU
-are exactly the same in any batch. The others are shapes of the standard Llama architecture (models/llama.py), with
-seeded weights. It refuses to name a shape after a published model unless every number is that model's (1b: Llama 3.2
-1B, 8b: Llama 3.1 8B); only the context served is shorter, for the sake of memory.
+``tiny`` and ``small`` are shapes of the integer-grid decoder (models/decoder.py), the others of the Llama architecture
+(models/llama.py). No shape is named after a published model unless every number but the context is that model's (1b:
+Llama 3.2 1B, 8b: Llama 3.1 8B).
 """
 
 from __future__ import annotations

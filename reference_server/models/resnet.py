@@ -1,14 +1,9 @@
-"""ResNet-50 v1.5 with seeded weights: JPEG files in, the five likeliest of 1000 classes out.
+"""ResNet-50 v1.5 with seeded weights: JPEG files in, the five likeliest of 1000 classes out. What it says means
+nothing; what it costs is real.
 
-The shapes are the published ones (the stride in the 3x3 convolution makes it v1.5), 25.5 million weights. Batch
-normalisation is folded into the convolutions, with statistics taken while the network is grown over seeded synthetic
-pictures; without that a random network of this depth answers every picture with the same class. What it says means
-nothing; what it costs is real. Pictures are refused that are no JPEG, end too early, or would cost far more to decode
-than to send; the size is read from the header, before a pixel is decoded.
-
-On a CPU pictures are computed one by one in float32, so a result can't depend on its company, and a batch of eight is
-no faster there (99 ms a picture against 98, one core). On a GPU a batch is one compiled pass in bfloat16, padded to a
-power of two; bfloat16 moves logits by 2 % of their spread, and company may move them as much.
+On a CPU pictures are computed one by one in float32, so a result can't depend on its company; on a GPU a batch is one
+compiled pass in bfloat16, where company may move logits by 2 % of their spread. Pictures are refused that are no JPEG,
+end too early, or would cost far more to decode than to send.
 """
 
 from __future__ import annotations

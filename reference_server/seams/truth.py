@@ -1,9 +1,8 @@
 """What the server itself knows about its requests: ground truth to hold a load generator's figures against. Pure.
 
-All stamps are ``time.monotonic_ns()``, which on one host is the same clock in every process. A token event has two:
-taken just before its bytes were handed to the kernel and just after, so a true arrival at the peer can't be earlier than
-the first. Memory is bounded by requests and by stamps; the oldest requests go first. Tensor requests are also summed by
-model in the shape of Triton's statistics: a client takes them before and after a run.
+All stamps are ``time.monotonic_ns()``; a token event has two, taken just before its bytes were handed to the kernel and
+just after, so a true arrival at the peer can't be earlier than the first. Memory is bounded by requests and by stamps;
+the oldest requests go first.
 """
 
 from __future__ import annotations

@@ -1,20 +1,25 @@
-"""What all front-ends share: the models, the truth, the faults, the counters, the requests under way."""
+"""What all front-ends share: the models, the truth, the faults, the counters, and the account of each request.
+
+How a request is refused, and how its answer breaks off, is the front-end's.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from plimsoll.reference_server.engine.batcher import Batcher
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
-from plimsoll.reference_server.misfortune.fault import Fault
+from plimsoll.reference_server.misfortune.fault import Break, Fault, Misfortune, refusal
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.misfortune.levers import Levers
 from plimsoll.reference_server.seams.models import Script, TextModel
-from plimsoll.reference_server.seams.truth import Statistics, Truth
+from plimsoll.reference_server.seams.truth import Statistics, Truth, TruthRow
 from plimsoll.reference_server.speech.listening import Recogniser
 from plimsoll.reference_server.speech.speaking import Synthesiser
 from plimsoll.reference_server.values.durations import Startup
@@ -156,12 +161,35 @@ class Service:
 
     def check(self, model: TextModel, n_prompt: int, n_new: int, script: Script) -> None:
         """Raises RequestError 400 when the model can't do what is asked."""
-        if script.needs_timetable and model is not self.scripted:
-            raise RequestError(
-                400, f"plimsoll: model {model.name!r} keeps no timetable. Use model scripted", param="plimsoll"
-            )
+        self.check_script(model.name, script)
         if n_prompt + n_new > model.max_context:
             raise too_long(n_prompt, n_new, model.max_context)
+
+    def check_script(self, model: str, script: Script) -> None:
+        """Raises RequestError 400 when the script is of times and the model keeps none."""
+        if script.needs_timetable and (self.scripted is None or model != self.scripted.name):
+            message = f"plimsoll: model {model!r} keeps no timetable. Use model scripted"
+            raise RequestError(400, message, param="plimsoll")
+
+    def in_time(
+        self, model: str, deadline_ns: int, limit: str = "before the deadline", param: str | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Whatever the block waits for, it ends at that instant of ``time.monotonic_ns()``; -1 for never.
+
+        Raises RequestError 504 then, which is counted; ``limit`` is how the client gave it, ``param`` where.
+        """
+        return nullcontext() if deadline_ns < 0 else self._in_time(model, deadline_ns, limit, param)
+
+    @asynccontextmanager
+    async def _in_time(self, model: str, deadline_ns: int, limit: str, param: str | None) -> AsyncIterator[None]:
+        try:
+            # The loop's clock is the monotonic clock that deadlines are told in.
+            async with asyncio.timeout_at(deadline_ns / 1e9):
+                yield
+        except TimeoutError:
+            self.metrics.deadline_missed(model)
+            message = f"the answer was not whole {limit}. Allow more time, or ask for less"
+            raise RequestError(504, message, kind="server_error", param=param, code="deadline_exceeded") from None
 
     def begin(self, now_ns: int) -> None:
         """Note that an inference request came; the first one starts the clock of the faults."""
@@ -178,3 +206,74 @@ class Service:
 
     def render_metrics(self) -> bytes:
         return self.metrics.render(self.llm.engine if self.llm is not None else None, self.scripted, self.startup)
+
+
+UNTOUCHED = Misfortune()
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One request under way."""
+
+    service: Service
+    row: TruthRow
+    closed: RequestError | None = None
+    """Why the server takes no request now, if it takes none."""
+    misfortune: Misfortune = UNTOUCHED
+    own_cut: bool = False
+    """The request itself said where its answer is cut."""
+    outcome: str = "error"
+    """``ok``, ``cut``, ``cancelled`` or ``error``: the front-end says what it came to."""
+
+    def draw(self) -> Misfortune:
+        """What the faults have in store for it. Raises RequestError where they, or the server, refuse it."""
+        if self.closed is not None:
+            raise self.closed
+        if self.service.faults.present:
+            self.misfortune = self.service.faults.draw(self.row.received_ns, in_flight=self.service.n_in_flight)
+        return self.misfortune
+
+    def limits(self, script: Script) -> tuple[int, int]:
+        """Token positions at which the answer fails or is cut: the request's own wish before the server's faults."""
+        error_at = script.error_at if script.error_at >= 0 else self.misfortune.error_at
+        if script.cut_at < 0:
+            return error_at, self.misfortune.cut_at
+        self.own_cut = True
+        return error_at, script.cut_at
+
+    @property
+    def break_by(self) -> Break:
+        return Break.CLOSE if self.own_cut else self.misfortune.break_by
+
+    async def hold(self) -> None:
+        """Wait as long as the faults say before the first byte."""
+        if self.misfortune.delay_ns > 0:
+            await self.service.wheel.sleep_until(self.row.received_ns + self.misfortune.delay_ns)
+
+    def refused(self, error: RequestError) -> None:
+        """Count a refusal for want of room. The batchers of models with fixed outputs count their own."""
+        if error.status in (429, 503) and self.row.model not in self.service.fixed:
+            self.service.metrics.rejected(self.row.model, error.code or "unnamed")
+
+
+@contextmanager
+def accounted(service: Service, request_id: str, received_ns: int, closed: RequestError | None) -> Iterator[Account]:
+    """Keep the account of one request for as long as the block lasts. ``closed``: why it isn't taken, if it isn't."""
+    account = Account(service, service.truth.open(request_id, "", received_ns), closed)
+    if closed is None:
+        service.begin(received_ns)
+    else:  # the clock of the faults starts with a request that is served
+        service.n_in_flight += 1
+    try:
+        yield account
+    finally:
+        row = account.row
+        service.n_in_flight -= 1
+        service.truth.close(row, account.outcome, time.monotonic_ns())
+        service.metrics.request(row.model, row.status, row.outcome)
+
+
+def obey(script: Script) -> None:
+    """Raise the status that a request asks for itself, if it does."""
+    if script.status is not None:
+        raise refusal(script.status, "status", 1)

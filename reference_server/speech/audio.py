@@ -1,8 +1,7 @@
 """Samples as bytes and back: linear PCM, G.711, 32-bit float, and WAV files of them. Pure numpy, and no resampling.
 
-Audio is float32 in [-1, 1], mono; full scale is 32768 steps of 16 bits; formats are little-endian. WAV files are read
-with one to eight channels (their mean is heard), also under WAVE_FORMAT_EXTENSIBLE, with the sizes of a stream, or cut
-off within the data. What is no audio of its kind is refused with an AudioError that says what to send instead.
+Audio is float32 in [-1, 1], mono; full scale is 32768 steps of 16 bits; formats are little-endian. What is no audio of
+its kind is refused with an AudioError that says what to send instead.
 """
 
 from __future__ import annotations

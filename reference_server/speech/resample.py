@@ -1,9 +1,8 @@
-"""Any sample rate to the listener's 8 kHz, bit for bit the same however the audio is cut. Pure numpy.
+"""Any sample rate to the listener's 8 kHz by a windowed sinc, bit for bit the same however the audio is cut. Pure
+numpy.
 
-A windowed sinc (Kaiser, 10 zero crossings a side, pass band to 3.2 kHz within 0.3 dB), evaluated at each output's own
-phase. Audio is rounded to 16 bits and coefficients to 20: every product and partial sum is a whole number below 2**53,
-so that no order of summation, and no cut, can change a result. It refuses rates below 8 kHz: the band wouldn't hold the
-tones.
+Audio is rounded to 16 bits and coefficients to 20: every product and partial sum is a whole number below 2**53, so no
+order of summation can change a result. It refuses rates below 8 kHz: the band wouldn't hold the tones.
 """
 
 from __future__ import annotations

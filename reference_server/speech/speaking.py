@@ -1,8 +1,7 @@
 """Text spoken in pieces, as fast as they are asked for, many texts at a time through one thread. No torch.
 
-The first piece is computed alone, then ever more at a time, so that the first sound is soon and the rest is cheap;
-texts take turns. Pieces are handed out one by one: nothing is computed for a listener who has stopped asking. It
-refuses to speak more texts at a time than its limit.
+The first piece is computed alone, then ever more at a time; nothing is computed for a listener who has stopped asking.
+It refuses to speak more texts at a time than its limit.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from plimsoll.reference_server.seams.models import Audio
 from plimsoll.reference_server.speech.audio import encode
@@ -24,6 +24,7 @@ MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_CHARACTERS = 4096
 """As OpenAI's speech route has it."""
 PIECE_S = 0.06
+Piece = TypeVar("Piece", Audio, bytes)
 _MOST_PIECES = 16
 
 
@@ -101,6 +102,13 @@ async def encoded(
     async with contextlib.aclosing(model.speak(text, sample_rate=sample_rate, speed=speed, stages=stages)) as pieces:
         async for audio in pieces:
             yield encode(encoding, audio)
+
+
+async def beginning(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    """All pieces, where the first was taken already, to see whether the text can be said."""
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 def _utterance(text: str, sample_rate: int, speed: float) -> Utterance:

@@ -1,11 +1,9 @@
-"""The sound of a symbol: a pair of tones over a hum, inside the telephone band; the plan that speaker and listener
-share.
+"""The sound of a symbol, a pair of tones over a hum inside the telephone band: the plan that speaker and listener
+share. Pure numpy.
 
-A symbol is one of 7 x 7 pairs of a low and a high tone. Symbols in even and in odd places use different low tones, so
-that no two neighbours sound the same and the listener needs no clock. As in speech most of the power says nothing: a
-hum carries it. As in speech some words are clear and some are mumbled: the tones of a word have a level that hangs on
-the word alone, so that rising noise takes words one after the other. What has no spelling (other scripts, emoji) is
-refused by its character: a synthesiser that skips silently would make every word error rate a lie. Pure numpy.
+Symbols in even and in odd places use different low tones, so that no two neighbours sound the same and the listener
+needs no clock; the level of a word hangs on the word alone, so that rising noise takes words one after the other. What
+has no spelling is refused by its character: a synthesiser that skips silently would make every word error rate a lie.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """From tone energies to words and events: a Viterbi search over many streams, and what its path says. Pure numpy.
 
-Each frame is scored by the share of its band's energy that a symbol's two tones have; silence has a constant score. The
-search maximises the sum along a path on which a symbol lasts at least MIN_FRAMES, costs PENALTY to enter, and is
-followed by silence or by a symbol of the other parity. A row's results are the same bits in any company, however many
-frames come at a time. There is no dictionary, no grammar, no repair.
+The path has the greatest sum of energy shares where a symbol lasts at least MIN_FRAMES, costs PENALTY to enter, and is
+followed by silence or by a symbol of the other parity. A row's results are the same bits in any company; there is no
+dictionary, no grammar, no repair.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """One request over gRPC: its stamps, its faults, its status, and the messages of a stream on their way to the client.
 
 A call's bytes are parsed here and not by the library, so that a message that can't be read is the client's mistake
-(INVALID_ARGUMENT). Rows and counters hold the HTTP status that the same outcome has there; Google's error model
-translates it for clients.
-
-``before`` is stamped just ahead of handing a message to the library, so no byte of it can arrive earlier. ``after`` is
-stamped when the library says that the message has passed its flow control, in a thread of its own: an upper bound of
-the hand-over, and no bound of the arrival.
+(INVALID_ARGUMENT). ``before`` is stamped ahead of handing a message to the library; ``after`` when the library says
+that the message has passed its flow control, which bounds the hand-over and not the arrival.
 """
 
 from __future__ import annotations
@@ -25,8 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from plimsoll.reference_server.misfortune.fault import Break
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reference_server.service.accounting import Account, accounted
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Account, Service, accounted
 from plimsoll.reference_server.transports.stream import struck
 from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
 

@@ -1,7 +1,7 @@
 """One inference request over HTTP: its body, its stamps, its faults, and how it is refused in the dialect of its route.
 
 However a request ends, it leaves one true row. What the faults do to its connection (held back, broken off, muted,
-reset, dripped out) the routes know nothing of. What no transport changes is in ``accounting``.
+reset, dripped out) the routes know nothing of. What no transport changes is in ``service``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from plimsoll.reference_server.misfortune.fault import Break, Misfortune
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reference_server.service.accounting import UNTOUCHED, Account, accounted, in_time
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import UNTOUCHED, Account, Service, accounted
 from plimsoll.reference_server.transports.fields import Fields
-from plimsoll.reference_server.transports.stream import EventSink
+from plimsoll.reference_server.transports.stream import EventSink, struck
 from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
 from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry
@@ -226,11 +225,7 @@ class Call:
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
         """Whatever the block waits for, it ends at the deadline. Raises RequestError 504."""
-
-        def missed() -> None:
-            self.service.metrics.deadline_missed(self.row.model)
-
-        return in_time(self.deadline_ns, missed, f"within {DEADLINE_HEADER}", param=DEADLINE_HEADER)
+        return self.service.in_time(self.row.model, self.deadline_ns, f"within {DEADLINE_HEADER}", DEADLINE_HEADER)
 
     def count_stages(self, stages: Stages) -> None:
         self.service.metrics.stage(self.row.model, stages)
@@ -258,6 +253,25 @@ class Call:
             response.enable_chunked_encoding()
         await self.account.hold()
         await self.send(response)
+        return response
+
+    async def play(
+        self, response: web.StreamResponse, pieces: AsyncIterator[bytes], stages: Stages, limits: tuple[int, int]
+    ) -> web.StreamResponse:
+        """Write audio piece by piece, each stamped; its header went out, so what fails now is only cut off."""
+        row = self.row
+        try:
+            async with self.deadline():
+                async for data in pieces:
+                    struck(len(row.before_ns), *limits)
+                    before_ns = time.monotonic_ns()
+                    await response.write(data)
+                    row.before_ns.append(before_ns)
+                    row.after_ns.append(time.monotonic_ns())
+        except (StreamFailure, RequestError) as failure:
+            raise StreamCut(f"audio has no other way to say it: {failure}") from None
+        self.count_stages(stages)
+        await response.write_eof()
         return response
 
     def sink(self, render: Callable[[str], bytes], limits: tuple[int, int]) -> EventSink:

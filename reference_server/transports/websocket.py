@@ -18,8 +18,7 @@ from aiohttp import WebSocketError, WSMsgType, web
 
 from plimsoll.reference_server.misfortune.fault import Misfortune
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reference_server.service.accounting import Account, accounted
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Account, Service, accounted
 from plimsoll.reference_server.transports.http_calls import break_off, ordeal, request_id
 from plimsoll.reference_server.transports.stream import struck
 from plimsoll.reference_server.values.durations import Stages

@@ -1,9 +1,7 @@
 """Durations: as people write them (``50ms``), by stage of an answer, and by phase of a cold start.
 
-Stages have the same names for every model, so that answers compare: ``queue``, ``preprocess``, then ``prefill`` and
-``decode`` of a language model or ``inference`` of any other, and ``postprocess``. A dotted name is a part of the stage
-before the dot (``preprocess.resize``). On the wire they are the text of a Server-Timing header (W3C Server Timing), in
-milliseconds.
+Stages have the same names for every model, so that answers compare; a dotted name is a part of the stage before the dot
+(``preprocess.resize``). On the wire they are the text of a Server-Timing header, in milliseconds.
 """
 
 from __future__ import annotations

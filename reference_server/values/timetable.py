@@ -1,10 +1,8 @@
 """Callbacks at absolute instants on the event loop, as exactly as Linux allows: one timerfd, one heap.
 
-The loop's own timers are rounded to its clock resolution and to whole milliseconds of epoll; a timerfd wakes
-the same loop within tens of microseconds. Callbacks run in the wake-up itself, with no task switch between
-the clock and the write. A sleeping processor adds a latency of its own (0.2 ms on an idle virtual machine),
-so the timer is set early by about what wake-ups have been taking lately, never by more than 0.2 ms, and the
-rest is waited out. It refuses to sleep for intervals: every instant is absolute, so lateness never adds up.
+Callbacks run in the wake-up itself, with no task switch between the clock and the write; the timer is set early by
+about what wake-ups have been taking lately, never by more than 0.2 ms, and the rest is waited out. It refuses to sleep
+for intervals: every instant is absolute, so lateness never adds up.
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
-"""A capacity plan as a document: the fleet, what it costs, and textbook queues laid over the latencies that were measured."""
+"""A capacity plan: the parts of its JSON, schema ``plimsoll.capacity/1``, and what it says to people.
+
+Times are nanoseconds, rates per second, shares 0..1, money in the currency of the price. Null is infinite, or what
+nobody knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from markupsafe import Markup
-from rich.console import RenderableType
+from pydantic import BaseModel, Field
 
-from plimsoll.reports.document import (
+from plimsoll.reports.blocks.document import (
     Block,
     Card,
     Cell,
@@ -27,13 +31,151 @@ from plimsoll.reports.document import (
     Table,
 )
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.formats.text import draw
-from plimsoll.reports.models.capacity_parts import AgainstPart, CapacityReport, CostPart, LoadPart, QueuePart, SizedPart
-from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.parts.parts import Number, Result, Text
 from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
 from plimsoll.reports.svg.ink import Point, element, join, line, path, text
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart, grid, hover, series, svg
 from plimsoll.reports.wording import units
+
+SCHEMA: Final = "plimsoll.capacity/1"
+
+
+class CapacityPart(BaseModel, frozen=True, extra="forbid"):
+    """Requests per second of one replica within its objectives: shown to hold at ``low``, to fail at ``high``."""
+
+    low: float
+    best: float
+    high: Number = None
+
+
+class SizedPart(BaseModel, frozen=True, extra="forbid"):
+    """A fleet at one capacity; the rule that wants more decides."""
+
+    capacity_per_s: float
+    replicas: int
+    by_headroom: int
+    by_one_down: int
+    binding: Literal["headroom", "one down", "both"]
+    utilisation: float
+    one_down: Number
+    per_hour: Number = None
+
+
+class RowPart(BaseModel, frozen=True, extra="forbid"):
+    """One number of replicas, at the lower end of the capacity."""
+
+    replicas: int
+    utilisation: float
+    one_down: Number
+    headroom_kept: bool
+    one_down_kept: bool
+    per_hour: Number = None
+
+
+class SafePart(BaseModel, frozen=True, extra="forbid"):
+    """What one replica is to be given: ``per_s`` = headroom x the lower end of the capacity."""
+
+    per_s: float
+    saturation_per_s: Number = Field(default=None, description="the most that it answered while it did not keep up")
+    slo_of_saturation: Number = Field(default=None, description="lower end of the capacity over saturation")
+    of_saturation: Number = Field(default=None, description="per_s over saturation: the share of the machine in use")
+    per_gpu_per_s: Number = None
+
+
+class CostPart(BaseModel, frozen=True, extra="forbid"):
+    """Of a million. ``full``: every replica at its headroom; ``target``: the whole fleet at the target rate."""
+
+    per: Literal["requests", "good_requests", "output_tokens", "input_tokens"]
+    full: float
+    full_range: tuple[float, float] | None
+    target: float
+    target_range: tuple[float, float] | None
+
+
+class LittlePart(BaseModel, frozen=True, extra="forbid"):
+    """Little's law on one run: L against lambda W, and what the edges of the window explain."""
+
+    run: Text
+    view: Literal["response", "service"]
+    mean: float
+    product: float
+    bound: float
+    wrong: Text = ""
+
+
+class QueuePart(BaseModel, frozen=True, extra="forbid"):
+    """A textbook queue, pinned at the lowest load; ``curve``: rate, p50, p99."""
+
+    model: str
+    servers: int
+    service_ns: float
+    limit_per_s: float
+    curve: list[tuple[float, float, float]]
+
+
+class AgainstPart(BaseModel, frozen=True, extra="forbid"):
+    """One run against one queue: measured over predicted; null where the queue has no steady state or the run no
+    figure.
+    """
+
+    model: str
+    utilisation: float
+    p50: Number
+    p99: Number
+
+
+class LoadPart(BaseModel, frozen=True, extra="forbid"):
+    """One run as a point of the chart. ``pin``: the curves go through its mean."""
+
+    run: Text
+    rate_per_s: float
+    n: int
+    failed: int
+    stable: bool
+    pin: bool
+    p50_ns: Number
+    p99_ns: Number
+    in_flight: Number = Field(
+        default=None, description="L by service times, sent to done: a queue inside the server is in it"
+    )
+    against: list[AgainstPart] = Field(default_factory=list)
+
+
+class CapacityReport(Result, frozen=True):
+    """The whole plan."""
+
+    schema_: Literal["plimsoll.capacity/1"] = Field(default=SCHEMA, alias="schema")
+    outcome: Literal["SIZED", "NONE"]
+    exit_code: int
+    reasons: list[Text] = Field(default_factory=list)
+    folder: Text
+    kind: Literal["search", "sweep", "run"]
+    name: Text
+    objectives: list[Text] = Field(default_factory=list)
+    confidence: float | None = Field(default=None, description="of each verdict that the capacity rests on")
+    capacity: CapacityPart | None = None
+    target_per_s: float = Field(description="growth included")
+    growth: float = 0.0
+    headroom: float
+    one_down: float
+    safe: SafePart | None = None
+    sized: SizedPart | None = Field(default=None, description="at the lower end of the capacity")
+    sized_high: SizedPart | None = Field(default=None, description="at the upper end: what the uncertainty costs")
+    rows: list[RowPart] = Field(default_factory=list)
+    price_per_hour: float | None = Field(default=None, description="of one replica")
+    currency: Text = ""
+    costs: list[CostPart] = Field(default_factory=list)
+    gpus: int | None = Field(default=None, description="of one replica")
+    gpus_in_all: int | None = None
+    price_per_gpu_hour: float | None = None
+    laws: list[LittlePart] = Field(default_factory=list)
+    loads: list[LoadPart] = Field(default_factory=list)
+    queues: list[QueuePart] = Field(default_factory=list)
+    warnings: list[Text] = Field(default_factory=list)
+    plimsoll: Text = ""
+    command: Text = ""
+    started_at: Text = Field(default="", description="when what it rests on was begun; empty: nobody knows")
+
 
 _Which = Literal["p50", "p99"]
 #: Of the measured points, and of each queue in turn.
@@ -52,9 +194,9 @@ _PER = MappingProxyType(
 #: The lowest load may have a hundred answers, and their mean is a tenth off then.
 _OFF = 1.1
 _BATCHING = (
-    "A sanity check and no gate: servers that batch violate all of these, for their rate grows with what they hold. A run far below a "
-    "curve at high load is what batching looks like, or was too short for its queue to grow, which takes long near saturation; far "
-    "above it, something else is shared."
+    "A sanity check and no gate: servers that batch violate all of these, for their rate grows with what they hold. "
+    "A run far below a curve at high load is what batching looks like, or was too short for its queue to grow, which "
+    "takes long near saturation; far above it, something else is shared."
 )
 
 
@@ -77,6 +219,7 @@ def document(report: CapacityReport) -> Document:
         page_notes=wrong,
         warnings=tuple(report.warnings),
         blocks=[*_fleet(report), *_costs(report), _check(report)],
+        started_at=report.started_at,
         plimsoll=report.plimsoll,
         footer=f"Plimsoll {report.plimsoll}".strip() + f" · {report.schema_}",
     )
@@ -84,11 +227,6 @@ def document(report: CapacityReport) -> Document:
 
 #: By the name that ``--format NAME=PATH`` says.
 FORMATS = Renderers(document, indent=1)
-
-
-def render_terminal(report: CapacityReport, width: int = 100) -> RenderableType:
-    """The plan for ``rich``."""
-    return draw(document(report), width)
 
 
 def _fleet(report: CapacityReport) -> list[Block]:
@@ -358,7 +496,8 @@ def cost_name(cost: CostPart) -> str:
 def fitted(queue: QueuePart) -> str:
     """A queue and its service time."""
     servers = f", c = {queue.servers}" if queue.servers > 1 else ""
-    return f"{queue.model}{servers}: service time {units.duration(queue.service_ns)}, full at {units.rate(queue.limit_per_s)}"
+    full = units.rate(queue.limit_per_s)
+    return f"{queue.model}{servers}: service time {units.duration(queue.service_ns)}, full at {full}"
 
 
 def beyond(loads: Sequence[LoadPart], queues: Sequence[QueuePart]) -> list[str]:
@@ -368,8 +507,9 @@ def beyond(loads: Sequence[LoadPart], queues: Sequence[QueuePart]) -> list[str]:
         carried = [load.rate_per_s for load in loads if load.stable and load.rate_per_s > _OFF * queue.limit_per_s]
         if carried:
             said.append(
-                f"{queue.model} is full at {units.rate(queue.limit_per_s)}, and the endpoint kept up with {units.rate(max(carried))}: "
-                "it is no such queue. It batches, serves several at a time, or its times are spread otherwise"
+                f"{queue.model} is full at {units.rate(queue.limit_per_s)}, and the endpoint kept up with "
+                f"{units.rate(max(carried))}: it is no such queue. It batches, serves several at a time, or its times "
+                "are spread otherwise"
             )
     return said
 
@@ -381,7 +521,8 @@ def laws(report: CapacityReport) -> str:
     if not report.laws:
         return "Little's law was not checked: there is no valid run whose records can be read."
     if wrong:
-        return f"Little's law is violated in {units.many(len({law.run for law in wrong}), 'run')} of {runs}: do not trust these logs."
+        count = units.many(len({law.run for law in wrong}), "run")
+        return f"Little's law is violated in {count} of {runs}: do not trust these logs."
     return f"Little's law holds in {units.many(runs, 'run')}, by response and by service times."
 
 

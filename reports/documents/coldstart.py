@@ -1,35 +1,145 @@
-"""A cold start as a document: times over all repeats, the phases of each on one axis, every repeat's latencies in order of issue."""
+"""A cold start: the parts of ``coldstart.json``, schema ``plimsoll.coldstart/1``, and what it says to people.
+
+Times are integer nanoseconds from the instant at which the command was spawned, where no other beginning is named;
+null: it did not happen. ``--resume`` goes on from the file. Nothing is judged here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final, Literal
 
 from markupsafe import Markup
-from rich.console import RenderableType
+from pydantic import BaseModel, Field
 
-from plimsoll.reports.document import (
+from plimsoll.reports.blocks.document import (
     Block,
     Card,
+    Case,
     Cell,
     Column,
     Command,
     Document,
+    Facts,
     Figures,
+    Folded,
     On,
     Row,
     Section,
     Sentence,
+    Suite,
     Table,
 )
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.formats.text import draw
-from plimsoll.reports.models.coldstart_parts import QUANTITIES, ColdstartReport, RepeatPart, SpreadPart
-from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.parts.parts import Number, Result, Text
 from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
 from plimsoll.reports.svg.ink import Point, element, join, path, text
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart, grid, hover, series, svg
 from plimsoll.reports.wording import units
+
+SCHEMA: Final = "plimsoll.coldstart/1"
+
+#: name -> what it is, in the order in which they happen.
+QUANTITIES: Mapping[str, str] = MappingProxyType(
+    {
+        "port": "spawn to the first accepted connection",
+        "ready": "spawn to ready",
+        "first_ttft": "first request: due to its first token",
+        "first_latency": "first request: due to done",
+        "first_answer": "spawn to the first token of an answer asked for when ready",
+        "steady": "spawn to the first request at the steady level",
+        "steady_level": "latency at the steady level (median)",
+        "excess": "what the requests before took more than that, in sum",
+    }
+)
+#: STOPPED: something other than the server ended it (--between failed, or something still answered after a stop).
+Outcome = Literal["MEASURED", "PASS", "FAIL", "INVALID", "INTERRUPTED", "UNREACHABLE", "STOPPED"]
+
+
+class RepeatPart(BaseModel, frozen=True, extra="forbid"):
+    """One start."""
+
+    number: int
+    complete: bool = Field(description="false: it was cut short, and counts nowhere")
+    notes: list[Text] = Field(default_factory=list)
+    started_at: Text = ""
+    port_ns: int | None = None
+    port_late_ns: int = Field(default=0, description="port_ns may be that much too late")
+    ready_ns: int | None = None
+    ready_late_ns: int = 0
+    route: Text = Field(
+        default="", description="the health route that said so; empty: the port was all there was to ask"
+    )
+    first_status: Text = ""
+    first_ttft_ns: int | None = None
+    first_latency_ns: int | None = None
+    first_answer_ns: int | None = None
+    steady_ns: int | None = None
+    steady_after: int | None = Field(
+        default=None, description="requests before the steady level, the first one included"
+    )
+    steady_level_ns: int | None = None
+    excess_ns: int | None = None
+    unsettled: Text = Field(default="", description="why there is no steady state")
+    idle_ns: int = Field(
+        default=0, description="ready to first request, and first answer to curve: nothing was in flight"
+    )
+    requests: int = 0
+    failed: int = 0
+    invalid: list[Text] = Field(default_factory=list, description="why the generator's part of the curve is INVALID")
+    curve: list[tuple[int, Number]] = Field(
+        default_factory=list, description="request number from 1, and latency (ns; null: failed); thinned out when long"
+    )
+    stop_forced: bool | None = Field(default=None, description="SIGKILL was needed to stop it")
+    stop_ns: int | None = None
+    folder: Text = ""
+
+
+class SpreadPart(BaseModel, frozen=True, extra="forbid"):
+    """One quantity over the complete repeats that have it."""
+
+    quantity: str
+    n: int
+    median: Number
+    least: Number
+    greatest: Number
+    first: Number = Field(description="of the first repeat")
+    later: Number = Field(description="median of the others")
+    first_differs: bool
+    interval: tuple[Number, Number] | None = Field(description="of the median at the confidence; null: too few repeats")
+    range_confidence: float = Field(description="with which least to greatest holds the median")
+
+
+class GoalPart(BaseModel, frozen=True, extra="forbid"):
+    """One ``--slo``: every complete repeat must keep it."""
+
+    objective: Text
+    outcome: Literal["PASS", "FAIL"]
+    worst: Number
+    kept: int
+    of: int
+
+
+class ColdstartReport(Result, frozen=True):
+    """The whole measurement."""
+
+    schema_: Literal["plimsoll.coldstart/1"] = Field(default=SCHEMA, alias="schema")
+    outcome: Outcome
+    exit_code: int
+    start: Text = Field(description="the command, without secrets")
+    url: Text
+    settings: dict[str, Text] = Field(default_factory=dict, description="what must be the same to go on (--resume)")
+    wanted: int = Field(description="repeats asked for")
+    confidence: float = 0.95
+    repeats_for_interval: int = 6
+    repeats: list[RepeatPart]
+    spreads: list[SpreadPart]
+    goals: list[GoalPart] = Field(default_factory=list)
+    warnings: list[Text] = Field(default_factory=list)
+    plimsoll: Text = ""
+    command: Text = ""
+
 
 _WIDE, _NARROW = Canvas(1040, 390, bottom=42), Canvas(420, 310, left=54, bottom=42)
 #: The style sheet has so many colours; further repeats take them again.
@@ -61,7 +171,6 @@ def document(report: ColdstartReport) -> Document:
     complete = units.many(sum(part.complete for part in report.repeats), "complete start")
     blocks = [_times(report)] if report.spreads else []
     blocks += [_goals(report)] if report.goals else []
-    commands = [Command(text) for text in (report.start, report.command) if text]
     return Document(
         kind="cold start",
         word=report.outcome,
@@ -72,20 +181,16 @@ def document(report: ColdstartReport) -> Document:
         meta=[f"{complete} of {report.wanted} asked for", report.url],
         lines=[(_headline(report), "bold"), (report.start, ""), (report.url, "dim")],
         warnings=tuple(report.warnings),
-        blocks=[*blocks, Figures(_charts(report)), Section("Each start", [Card([_repeats(report), *commands])])],
+        blocks=[*blocks, Figures(_charts(report)), *_each(report)],
         started_at=report.repeats[0].started_at if report.repeats else "",
         plimsoll=report.plimsoll,
         footer=f"Plimsoll {report.plimsoll}".strip() + f" · {report.schema_}",
+        suites=[_suite(report)],
     )
 
 
 #: By the name that ``--format NAME=PATH`` says.
 FORMATS = Renderers(document, indent=1)
-
-
-def render_terminal(report: ColdstartReport, width: int = 100) -> RenderableType:
-    """The measurement for ``rich``."""
-    return draw(document(report), width)
 
 
 def _times(report: ColdstartReport) -> Section:
@@ -129,6 +234,30 @@ def _goals(report: ColdstartReport) -> Section:
     return Section("Objectives, to be kept by every start", [Card([Table(columns, rows, title="Objectives")])])
 
 
+def _each(report: ColdstartReport) -> list[Block]:
+    """Every start, and what was started and asked."""
+    table, typed = _repeats(report), [("started with", report.start), ("asked by", report.command)]
+    commands = [Command(text) for _, text in typed if text]
+    facts = Facts([("url", report.url), *((name, Command(text)) for name, text in typed if text)])
+    return [
+        Section("Each start", [Card([table, *commands])], on=On.PAGE | On.TERMINAL),
+        Folded("Each start", [table, facts], on=On.MARKDOWN),
+    ]
+
+
+def _suite(report: ColdstartReport) -> Suite:
+    """Each objective a case; before them the whole, where there is none or none of them is what the outcome says."""
+    cases = []
+    if not report.goals or report.outcome not in ("PASS", "FAIL"):
+        cases.append(Case("cold start", report.outcome, _headline(report)))
+    cases += [Case(goal.objective, goal.outcome, _kept(goal)) for goal in report.goals]
+    return Suite("cold start", "plimsoll.coldstart", cases)
+
+
+def _kept(goal: GoalPart) -> str:
+    return f"kept in {goal.kept} of {units.many(goal.of, 'start')}, worst {units.human(goal.worst, 'ns')}"
+
+
 def _repeats(report: ColdstartReport) -> Table:
     page = On.PAGE
     columns = [
@@ -169,7 +298,7 @@ def _repeats(report: ColdstartReport) -> Table:
             )
         )
     fine = "Idle: nothing was in flight while our runs were set up; it is in no other column."
-    return Table(columns, rows, fine=fine, on=On.PAGE | On.TERMINAL)
+    return Table(columns, rows, fine=fine)
 
 
 def _shown(value: Number) -> str:
@@ -181,7 +310,8 @@ def _headline(report: ColdstartReport) -> str:
     by_name = {part.quantity: part for part in report.spreads}
     if "ready" not in by_name:
         return "No start was measured to its end."
-    said = [f"Ready {_typical(by_name['ready'])} after it was spawned"]
+    broken = "".join(f"{goal.objective}: {_kept(goal)}. " for goal in report.goals if goal.outcome == "FAIL")
+    said = [f"{broken}Ready {_typical(by_name['ready'])} after it was spawned"]
     if "first_answer" in by_name:
         said.append(f"first answer after {_typical(by_name['first_answer'])}")
     if "steady" in by_name:
@@ -278,7 +408,8 @@ def _bar(part: RepeatPart, x: Axis, top: float, canvas: Canvas) -> Markup:
         if value is None or x.at(value) < at:
             continue
         tip = element("title", f"start {part.number}, {name}: {units.duration(value)}")
-        drawn.append(element("rect", tip, x=at, y=top + 4, width=max(x.at(value) - at, 0.6), height=_ROW - 9, class_=f"{class_} bar"))  # fmt: skip
+        width = max(x.at(value) - at, 0.6)
+        drawn.append(element("rect", tip, x=at, y=top + 4, width=width, height=_ROW - 9, class_=f"{class_} bar"))
         at = x.at(value)
     last = [value for field, _, _ in _PHASES if (value := getattr(part, field)) is not None]
     if last:

@@ -1,4 +1,6 @@
-"""A comparison or a bake-off as a document: effects against the tolerance, curves over each other, ranking, costs and fronts."""
+"""A comparison or a bake-off as a document: effects against the tolerance, curves over each other, ranking, costs and
+fronts.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from markupsafe import Markup
-from rich.console import RenderableType
 
-from plimsoll.reports.document import (
+from plimsoll.reports.blocks.document import (
     Block,
     Card,
     Case,
@@ -27,7 +28,6 @@ from plimsoll.reports.document import (
     Table,
 )
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.formats.text import draw
 from plimsoll.reports.models.comparison_parts import (
     CandidatePart,
     ComparisonReport,
@@ -103,11 +103,6 @@ def document(report: ComparisonReport) -> Document:
 FORMATS = Renderers(document)
 
 
-def render_terminal(report: ComparisonReport, width: int = 100) -> RenderableType:
-    """The comparison for ``rich``."""
-    return draw(document(report), width)
-
-
 def _candidates(report: ComparisonReport) -> list[Block]:
     cards = []
     for one in report.candidates:
@@ -177,8 +172,8 @@ def _ranked(report: ComparisonReport, on: On) -> list[Block]:
             rows.append(Row(cells, "tier" if place.tier != above else ""))
             above = place.tier
         fine = (
-            "No two arms of one tier are told apart by these runs, by the test that judges every pair on this page; their order "
-            "inside it means nothing."
+            "No two arms of one tier are told apart by these runs, by the test that judges every pair on this page; "
+            "their order inside it means nothing."
         )
         blocks.append(
             Section(title, [Card([Table(columns, rows, title=title, notes=ranked(ranking), fine=fine)])], on=on)
@@ -192,10 +187,12 @@ def _ranked(report: ComparisonReport, on: On) -> list[Block]:
             Column("price an hour", on=On.PAGE | On.TERMINAL),
         ]
         rows = [Row([c.name, PER[c.per], money(c), units.rate(c.per_s), f"{c.price_per_hour:g}"]) for c in report.costs]
-        fine = "The interval is that of the throughput between runs; fewer than six runs have none. Idle hours are not in it."
-        blocks.append(
-            Section(cost_title(report), [Card([Table(columns, rows, title=cost_title(report), fine=fine)])], on=on)
+        fine = (
+            "The interval is that of the throughput between runs; fewer than six runs have none. "
+            "Idle hours are not in it."
         )
+        title = cost_title(report)
+        blocks.append(Section(title, [Card([Table(columns, rows, title=title, fine=fine)])], on=on))
     return blocks
 
 
@@ -286,34 +283,28 @@ def _runs(report: ComparisonReport) -> list[Block]:
 
 
 def _suites(report: ComparisonReport) -> list[Suite]:
-    """Each quantity of each candidate a test case; REGRESSION and INCONCLUSIVE are failures, INVALID is an error."""
+    """Each quantity of each candidate a test case; an INVALID candidate is a case of its own before them."""
     suites = []
     for candidate in report.candidates:
         cases = [(e.quantity, e.outcome, e.why) for e in candidate.effects]
         if candidate.outcome == "INVALID" or not cases:
-            whole = ("comparison", candidate.outcome, "\n".join(candidate.reasons))
-            cases = [whole, *((name, "INVALID", why) for name, _, why in cases)]
+            cases.insert(0, ("comparison", candidate.outcome, "\n".join(candidate.reasons)))
         name = f"{candidate.name} against {report.base.name}"
         suites.append(Suite(name, f"plimsoll.compare.{candidate.name}", [_case(*case) for case in cases]))
-    nothing = Case("comparison", "failure", report.outcome, "nothing was compared")
+    nothing = Case("comparison", report.outcome, "nothing was compared", as_of="INCONCLUSIVE")
     return suites or [Suite("plimsoll compare", "plimsoll.compare", [nothing])]
 
 
 def _case(name: str, outcome: str, why: str) -> Case:
-    if outcome in ("REGRESSION", "INCONCLUSIVE"):
-        return Case(name, "failure", outcome, why)
-    return (
-        Case(name, "error", outcome, why)
-        if outcome == "INVALID"
-        else Case(name, "ok", outcome, why, f"{outcome}: {why}")
-    )
+    return Case(name, outcome, why, f"{outcome}: {why}" if signs.level(outcome).result == "ok" else "")
 
 
 def _meta(report: ComparisonReport) -> list[str]:
     shares = f"{report.share_tolerance * 100:g}"
     rule = (
         f"a regression is an interval wholly beyond {units.percent(report.tolerance)}; of shares, beyond {shares} "
-        f"point{'' if shares == '1' else 's'}; the intervals of a candidate hold together at {units.percent(report.confidence)}"
+        f"point{'' if shares == '1' else 's'}; the intervals of a candidate hold together at "
+        f"{units.percent(report.confidence)}"
     )
     if report.single_run:
         rule += " · judged within single runs, blind to how runs differ"
@@ -327,13 +318,18 @@ def word(report: ComparisonReport) -> str:
     """The word of the banner: the outcome, or of a bake-off whether it could rank anybody."""
     if not report.rankings:
         return report.outcome
-    ranking = report.rankings[0]
+    return ranking_word(report.rankings[0])
+
+
+def ranking_word(ranking: RankingPart) -> str:
+    """Whether it could rank anybody."""
     if ranking.runs_needed or len(ranking.places) < 2:
         return "INCONCLUSIVE"
     return "RANKED" if ranking.places[-1].tier > 1 else "INDISTINGUISHABLE"
 
 
-def _leaders(ranking: RankingPart) -> str:
+def leaders(ranking: RankingPart) -> str:
+    """A ranking in one sentence."""
     tiers: dict[int, list[str]] = {}
     for place in ranking.places:
         tiers.setdefault(place.tier, []).append(f"{place.name} at {units.human(place.value, ranking.unit)}")
@@ -349,7 +345,7 @@ def _leaders(ranking: RankingPart) -> str:
 def headline(report: ComparisonReport) -> str:
     """The outcome in one sentence."""
     if report.rankings:
-        return _leaders(report.rankings[0])
+        return leaders(report.rankings[0])
     sure = f"{units.percent(report.confidence)} confidence"
     found = [c for c in report.candidates if c.outcome == report.outcome]
     if not report.candidates:
@@ -414,9 +410,14 @@ def within(effect: EffectPart, one: OneRunPart) -> str:
     spread = ""
     if low is not None and high is not None:
         spread = f"{step(effect, low)} to {step(effect, high)} by the requests of these two runs; "
-    counts = f"{units.count(one.base_over)} of {units.count(one.base_n)} against {units.count(one.candidate_over)} of {units.count(one.candidate_n)}"
+    over = (
+        f"{units.count(one.base_over)} of {units.count(one.base_n)}",
+        f"{units.count(one.candidate_over)} of {units.count(one.candidate_n)}",
+    )
+    counts = " against ".join(over)
     what = "requests" if effect.scale == "difference" else "values beyond the base's"
-    return f"{effect.quantity}: {spread}{counts} {what}, Fisher's one-sided p {p_value(one.p) if one.p < 0.0001 else '= ' + p_value(one.p)}"
+    p = p_value(one.p) if one.p < 0.0001 else f"= {p_value(one.p)}"
+    return f"{effect.quantity}: {spread}{counts} {what}, Fisher's one-sided p {p}"
 
 
 def p_value(p: float) -> str:
@@ -460,8 +461,8 @@ def ranked(ranking: RankingPart) -> list[str]:
     if ranking.runs_needed:
         said.append(f"Too few runs to tell any two apart: run at least {ranking.runs_needed} of each.")
     said += [
-        f"{a} and {b} stand in different tiers, but can't be told apart from each other: {b} stands lower because {why} was "
-        "shown to be better than it."
+        f"{a} and {b} stand in different tiers, but can't be told apart from each other: {b} stands lower because "
+        f"{why} was shown to be better than it."
         for (a, b), why in zip(ranking.overlaps, ranking.because, strict=True)
     ]
     said += [

@@ -1,96 +1,235 @@
-"""The live page: one self-contained page, and the look inside it that is sent again as the run goes on.
+"""A run while it goes on: the document behind ``/state.json`` and ``/metrics``, and the live page as blocks.
 
-Says what is known by now and how precisely. It gives no verdict of its own: that word comes from the sealed run.
+Times in ns, rates per second. Percentiles come from bins of equal ratio, ``BINS_AN_OCTAVE`` to the octave, 2.2 % wide;
+null is infinite. No verdict rests on any of these numbers: that word comes from the sealed run.
 """
 
 from __future__ import annotations
 
-from importlib.resources import files
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from markupsafe import Markup
+from pydantic import BaseModel, Field, PlainSerializer
 
-from plimsoll.reports.formats.html_ import render_page
-from plimsoll.reports.models.live_parts import Band, BurnPart, Intervals, LiveReport, Percentiles
-from plimsoll.reports.parts.chart_parts import LagBand, Timeline
-from plimsoll.reports.sections.budgets import BudgetPart, BurnTimeline
-from plimsoll.reports.sentences import words
-from plimsoll.reports.svg.burn import burn_chart
-from plimsoll.reports.svg.gauge import bad_share
+from plimsoll.reports.blocks.document import (
+    Block,
+    Card,
+    Cell,
+    Column,
+    Drawings,
+    Figures,
+    Grid,
+    Quantity,
+    Reading,
+    Row,
+    Section,
+    Sentence,
+    Table,
+    Tiles,
+)
+from plimsoll.reports.documents.pictures import strip_chart
+from plimsoll.reports.parts.charts import BurnTimeline, LagBand, Timeline
+from plimsoll.reports.svg.burn import bad_share, burn_chart
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
-from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.svg.strip import Layer, Strip
 from plimsoll.reports.wording import signs, units
+from plimsoll.reports.wording.phrases import expression, sentence
 from plimsoll.slo.metrics.indicator import in_order, short_of, title_of
+
+SCHEMA = "plimsoll.live/1"
+#: Of the workers' coarse histograms: bin b holds values from 2 ** (b / 32) ns to 2 ** ((b + 1) / 32) ns.
+BINS_AN_OCTAVE = 32
+
+#: Of one kind of value: bin -> how many.
+Bins = Mapping[int, int]
+Stage = Literal["preparing", "warm-up", "running", "draining", "over"]
+Rate = Annotated[float, PlainSerializer(lambda value: float(f"{value:.6g}"), return_type=float)]
+
+
+class RunPart(BaseModel, frozen=True, extra="forbid"):
+    """Which run. ``url`` has neither user nor password nor query in it."""
+
+    id: str = ""
+    plimsoll: str = ""
+    scenario: str = ""
+    kind: str = ""
+    url: str = ""
+    protocol: str = ""
+    workers: int = 0
+
+
+class Percentiles(BaseModel, frozen=True, extra="forbid"):
+    """Of ``n`` values and ``failed`` requests without one, over the run so far; null is infinite."""
+
+    n: int
+    failed: int
+    p50: int | None
+    p90: int | None
+    p99: int | None
+
+
+class Band(BaseModel, frozen=True, extra="forbid"):
+    """The same for each interval: ``n[i]`` is 0 and the percentiles null where there was nothing."""
+
+    n: list[int]
+    p50: list[int | None]
+    p90: list[int | None]
+    p99: list[int | None]
+
+
+class BurnPart(BaseModel, frozen=True, extra="forbid"):
+    """The error budget of one objective in this run.
+
+    ``allowed``: the share that may be bad. ``bad``: how many of ``n`` certainly are so far; a few more may be, so
+    everything from it is a lower bound. ``burn``: that share over the allowed one, 1 spends exactly the budget.
+    ``spent``: of what the whole planned run may have; null where its size isn't known. ``interval_n``,
+    ``interval_bad``: the same by interval.
+    """
+
+    objective: str
+    indicator: str
+    threshold_ns: int | None
+    allowed: float
+    n: int
+    bad: int
+    burn: float | None
+    spent: float | None
+    interval_n: list[int]
+    interval_bad: list[int]
+
+    def burns(self) -> list[float | None]:
+        """The burn rate of each interval; None where nothing ended."""
+        return [
+            bad / n / self.allowed if n else None for n, bad in zip(self.interval_n, self.interval_bad, strict=True)
+        ]
+
+
+class Intervals(BaseModel, frozen=True, extra="forbid"):
+    """Equal stretches of ``interval_ns`` from ``start_ns`` after t0; only those that are over. The last ends at
+    ``end_ns``: after the run it takes the remainder.
+
+    ``planned_per_s``: null of a closed loop, which has no plan in time. ``in_flight_max``: the most that was seen, by
+    looks a quarter of a second apart; null where nobody looked. ``failed``: requests, not a rate.
+    """
+
+    interval_ns: int
+    start_ns: int
+    end_ns: int
+    planned_per_s: list[Rate] | None
+    sent_per_s: list[Rate]
+    done_per_s: list[Rate]
+    failed: list[int]
+    in_flight_max: list[int | None]
+    bands: dict[str, Band] = Field(default_factory=dict)
+
+    def seconds(self) -> list[float]:
+        """How long each is: the last one of a run that is over may be half to one and a half as long as the others."""
+        n = len(self.sent_per_s)
+        last = self.end_ns - self.start_ns - (n - 1) * self.interval_ns
+        return [self.interval_ns / 1e9] * (n - 1) + [last / 1e9] * bool(n)
+
+
+class VerdictPart(BaseModel, frozen=True, extra="forbid"):
+    """What the sealed run was found to be, and where the report lies on the host that ran it."""
+
+    outcome: str
+    reasons: list[str] = Field(default_factory=list)
+    report: str = ""
+
+
+class LiveReport(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
+    """One look at the run.
+
+    ``elapsed_ns``: since t0, negative in warm-up. ``left_ns``, ``fraction``: null when the end can't be foreseen.
+    ``sent``, ``done``, ``failed``: requests so far, with those of the warm-up. ``planned``: requests of the whole plan,
+    null of a closed loop; ``planned_so_far``: of them, those due by now. ``spreads`` are the bins of ``metrics``.
+    """
+
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    run: RunPart
+    stage: Stage = "preparing"
+    elapsed_ns: int = 0
+    left_ns: int | None = None
+    fraction: float | None = None
+    sent: int = 0
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    planned: int | None = None
+    planned_so_far: int | None = None
+    planned_per_s: Rate | None = None
+    sent_per_s: Rate | None = None
+    metrics: dict[str, Percentiles] = Field(default_factory=dict)
+    objectives: list[BurnPart] = Field(default_factory=list)
+    unfollowed: list[str] = Field(default_factory=list)
+    intervals: Intervals | None = None
+    verdict: VerdictPart | None = None
+    spreads: dict[str, dict[int, int]] = Field(default_factory=dict, exclude=True)
+
+
+SHARES = (Fraction(1, 2), Fraction(9, 10), Fraction(99, 100))
+
+
+def percentiles(bins: Bins, infinite: int = 0) -> tuple[int | None, int | None, int | None]:
+    """p50, p90 and p99 in ns of the values in ``bins`` and ``infinite`` more; None is infinite, or no value at all."""
+    total = sum(bins.values()) + infinite
+    wanted = [-(-share * total // 1) for share in SHARES]
+    found: list[int | None] = []
+    seen = 0
+    for key in sorted(bins):
+        seen += bins[key]
+        while len(found) < len(wanted) and seen >= wanted[len(found)]:
+            found.append(round(middle(key)))
+    found += [None] * (len(wanted) - len(found))
+    return found[0], found[1], found[2]
+
+
+def middle(key: int) -> float:
+    """The geometric middle of a bin, in ns: at most 1.1 % from every value in it."""
+    return float(2.0 ** ((key + 0.5) / BINS_AN_OCTAVE))
+
 
 _TILES = ("ttft", "first_partial", "finalization", "voice_to_voice", "first_audio", "tpot", "latency")
 #: Metrics that get a tile.
 _MOST_TILES = 3
 _WORDS = MappingProxyType(
-    {
-        "preparing": "GETTING READY",
-        "warm-up": "WARM-UP",
-        "running": "RUNNING",
-        "draining": "DRAINING",
-        "over": "OVER",
-    }
+    {"preparing": "GETTING READY", "warm-up": "WARM-UP", "running": "RUNNING", "draining": "DRAINING", "over": "OVER"}
 )
 
 
-def page(report: LiveReport) -> bytes:
-    """The whole page with the look of this moment in it, UTF-8."""
-    more = {name: Markup(_asset(f"dashboard.{name}")) for name in ("css", "js")}
-    return render_page(
-        "dashboard.html.j2",
-        {**content(report), "plimsoll": report.run.plimsoll, "more_css": more["css"], "live_js": more["js"]},
-    )
-
-
-def look(report: LiveReport) -> str:
-    """What changes: the inside of the page's ``main``, in parts that the script puts in place of the old ones."""
-    return render_page("dashboard_look.html.j2", content(report)).decode("utf-8")
-
-
-def _asset(name: str) -> str:
-    return files("plimsoll.reports.formats").joinpath(f"assets/{name}").read_text(encoding="utf-8")
-
-
 def content(report: LiveReport) -> dict[str, Any]:
-    """Everything the templates name."""
-    word = report.verdict.outcome if report.verdict is not None else _WORDS[report.stage]
+    """What the templates name: the head, and the blocks of each part that the script puts in place of the old one."""
+    verdict = report.verdict
+    budgets, charts, numbers = _budgets(report), _charts(report), _numbers(report)
     return {
         "run": report.run,
-        "word": word,
-        "tone": signs.tone(report.verdict.outcome) if report.verdict is not None else "measured",
+        "word": verdict.outcome if verdict is not None else _WORDS[report.stage],
+        "tone": signs.tone(verdict.outcome) if verdict is not None else "measured",
         "seal": _seal(report),
         "title": report.run.scenario or "Load test",
         "headline": _headline(report),
         "meta": _meta(report),
-        "reasons": [words.sentence(text) for text in (report.verdict.reasons if report.verdict else [])],
-        "report_path": report.verdict.report if report.verdict is not None else "",
-        "fraction": report.fraction,
-        "over": report.stage == "over",
-        "final": report.verdict is not None,
+        "reasons": [sentence(text) for text in (verdict.reasons if verdict else [])],
+        "report_path": verdict.report if verdict is not None else "",
+        "fraction": None if report.stage == "over" else report.fraction,
+        "final": verdict is not None,
         "tiles": _tiles(report),
-        "cards": [_card(part, gauge, chart, report) for part, gauge, chart in burns(report)],
-        "rows": [_row(part) for part in report.objectives],
-        "unfollowed": report.unfollowed,
-        "strips": strips(report),
-        "strips_note": _strips_note(report),
-        "metrics": [_metric(name, report.metrics[name]) for name in _ordered(report)],
-        "precision": _PRECISION,
+        "parts": [
+            ("budgets", "Error budgets", budgets),
+            ("charts", "Over the run", charts),
+            ("numbers", "The numbers", numbers),
+        ],
     }
 
 
 _PRECISION = (
-    "Live percentiles come from bins that are 2.2 % wide and are at most 1.1 % off; measured requests that failed count as "
-    "infinite. The verdict and the report never use them: they are made of the exact records."
+    "Live percentiles come from bins that are 2.2 % wide and are at most 1.1 % off; measured requests that failed "
+    "count as infinite. The verdict and the report never use them: they are made of the exact records."
 )
-
-
-def _ordered(report: LiveReport) -> list[str]:
-    return in_order(report.metrics)
 
 
 def _seal(report: LiveReport) -> str:
@@ -133,7 +272,7 @@ def _meta(report: LiveReport) -> list[str]:
     return [text for text in (" · ".join(part for part in parts if part), target) if text]
 
 
-def _tiles(report: LiveReport) -> list[dict[str, str]]:
+def _tiles(report: LiveReport) -> list[Block]:
     if report.stage == "preparing" or report.intervals is None:
         return []
     warmed = report.intervals.start_ns < 0
@@ -147,21 +286,17 @@ def _tiles(report: LiveReport) -> list[dict[str, str]]:
         f"{units.percent(report.failed / report.done, 3)} of those that ended" if report.failed and report.done else ""
     )
     tiles = [
-        _tile("Sent per second", _number(report.sent_per_s), "", planned),
-        _tile("In flight", units.count(report.in_flight), "", "at the last look"),
+        Quantity("Sent per second", _number(report.sent_per_s), planned),
+        Quantity("In flight", units.count(report.in_flight), "at the last look"),
     ] * (report.stage != "over")
     tiles += [
-        _tile("Sent", units.count(report.sent), "", behind),
-        _tile("Errors", units.count(report.failed), "", share, "bad" if report.failed else ""),
+        Quantity("Sent", units.count(report.sent), behind),
+        Quantity("Errors", units.count(report.failed), share, bad=report.failed > 0),
     ]
     for name in [name for name in _TILES if name in report.metrics][:_MOST_TILES]:
-        value, _, unit = _value(report.metrics[name].p99, report.metrics[name]).partition(" ")
-        tiles.append(_tile(f"{_short(name)} p99", value, unit, "of the run so far"))
-    return tiles
-
-
-def _tile(name: str, value: str, unit: str, more: str, class_: str = "") -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "more": more, "class": class_}
+        found = report.metrics[name]
+        tiles.append(Quantity(f"{_short(name)} p99", _value(found.p99, found), "of the run so far"))
+    return [Tiles(tiles)]
 
 
 def _short(name: str) -> str:
@@ -179,23 +314,57 @@ def _value(value: int | None, of: Percentiles) -> str:
     return units.human(value, "ns") if of.n + of.failed else units.NOTHING
 
 
-def _card(part: BurnPart, gauge: Markup | None, chart: Any, report: LiveReport) -> dict[str, Any]:
-    return {
-        "name": words.expression(part.objective),
-        "class": "over" if (part.burn or 0) > 1 else "within",
-        "burn": units.NOTHING if part.burn is None else units.significant(part.burn),
-        "figure": (
-            "times the share that is allowed" if part.burn is not None else "nothing has ended yet"
-        ),
-        "gauge": gauge,
-        "chart": chart,
-        "fine": _spoken(part, report),
-    }  # fmt: skip
+def _budgets(report: LiveReport) -> list[Block]:
+    """A card for each objective that burns fastest, a row for every one, and what can't be told before the end."""
+    found: list[Block] = []
+    drawn = _fastest(report)
+    if drawn:
+        note = (
+            "A value in the bin of the limit itself isn't counted as bad, so these are lower bounds. 1 uses the "
+            "budget up just so."
+        )
+        found += [Grid([_card(part, report) for part in drawn], min(len(drawn), 2)), Sentence(note, fine=True)]
+    if len(report.objectives) > len(drawn):
+        heads = ("at least bad", "of", "share", "allowed", "burn rate", "spent of the run's")
+        columns = [Column("Objective", right=False, names=True, code=True), *map(Column, heads)]
+        found.append(Card([Table(columns, [_row(part) for part in report.objectives])]))
+    if report.unfollowed:
+        names = ", ".join(f"`{name}`" for name in report.unfollowed)
+        found.append(Sentence(f"Judged at the end only, because live figures can't tell: {names}.", fine=True))
+    return [Section("Error budgets of this run", found)] if found else []
+
+
+def _charts(report: LiveReport) -> list[Block]:
+    found = strips(report)
+    if not found:
+        silence = Card([Sentence("Charts begin when the first second is over.")], look="silence")
+        return [] if report.stage == "over" else [silence]
+    found += [chart for part in _fastest(report) if (chart := _burn(part, report)) is not None]
+    card = Card([Figures(found, bare=True, group="time"), Sentence(_strips_note(report), fine=True)])
+    return [Section("Over the run, so far", [card])]
+
+
+def _numbers(report: LiveReport) -> list[Block]:
+    if not report.metrics:
+        return []
+    columns = [Column("Metric", right=False, names=True), *map(Column, ("n", "p50", "p90", "p99"))]
+    rows = [_metric(name, report.metrics[name]) for name in in_order(report.metrics)]
+    table = Table(columns, rows, look="metrics")
+    return [Section("The numbers, so far", [Card([table, Sentence(_PRECISION, fine=True)])])]
+
+
+def _card(part: BurnPart, report: LiveReport) -> Card:
+    burn = units.NOTHING if part.burn is None else units.significant(part.burn)
+    against = "times the share that is allowed" if part.burn is not None else "nothing has ended yet"
+    shown: list[Block] = [Reading(burn, against, before="at least")]
+    if part.n:
+        gauge = partial(bad_share, part.objective, 1 - part.bad / part.n, part.allowed)
+        shown += [Drawings([("", gauge)]), Sentence(_spoken(part, report), fine=True)]
+    look = "objective over" if (part.burn or 0) > 1 else "objective within"
+    return Card(shown, code=expression(part.objective), look=look)
 
 
 def _spoken(part: BurnPart, report: LiveReport) -> str:
-    if not part.n:
-        return ""
     text = (
         f"At least {units.count(part.bad)} of {units.count(part.n)} are bad ({units.percent(part.bad / part.n, 3)}); "
         f"{units.percent(part.allowed, 3)} may be."
@@ -205,47 +374,44 @@ def _spoken(part: BurnPart, report: LiveReport) -> str:
     return text
 
 
-def _row(part: BurnPart) -> dict[str, str]:
-    return {
-        "name": words.expression(part.objective),
-        "bad": units.count(part.bad),
-        "n": units.count(part.n),
-        "share": units.percent(part.bad / part.n, 3) if part.n else units.NOTHING,
-        "allowed": units.percent(part.allowed, 3),
-        "burn": units.NOTHING if part.burn is None else units.significant(part.burn),
-        "spent": units.NOTHING if part.spent is None else units.percent(part.spent, 3),
-        "class": "bad" if (part.burn or 0) > 1 else "",
-    }
+def _row(part: BurnPart) -> Row:
+    cells = [
+        expression(part.objective),
+        units.count(part.bad),
+        units.count(part.n),
+        units.percent(part.bad / part.n, 3) if part.n else units.NOTHING,
+        units.percent(part.allowed, 3),
+        units.NOTHING if part.burn is None else units.significant(part.burn),
+        units.NOTHING if part.spent is None else units.percent(part.spent, 3),
+    ]
+    return Row(cells, "bad" if (part.burn or 0) > 1 else "")
 
 
 def _strips_note(report: LiveReport) -> str:
     if report.intervals is None:
         return ""
     return (
-        f"Intervals of {units.seconds(report.intervals.interval_ns)}. Rates and percentiles are by when requests ended, as the "
-        "workers said it four times a second; the report puts them where they were due. A cross is a percentile that is a "
-        "failed request."
+        f"Intervals of {units.seconds(report.intervals.interval_ns)}. Rates and percentiles are by when requests "
+        "ended, as the workers said it four times a second; the report puts them where they were due. A cross is a "
+        "percentile that is a failed request."
     )
 
 
-def _metric(name: str, found: Percentiles) -> dict[str, Any]:
-    return {
-        "title": title_of(name),
-        "name": name,
-        "n": units.count(found.n),
-        "values": [_value(value, found) for value in (found.p50, found.p90, found.p99)],
-    }
+def _metric(name: str, found: Percentiles) -> Row:
+    values = [_value(value, found) for value in (found.p50, found.p90, found.p99)]
+    return Row([Cell(title_of(name), code=name), units.count(found.n), *values])
 
 
 #: Of more objectives than these only the fastest burning ones are drawn; all of them have a row.
 MAX_BURNS = 4
-_MARKS = MappingProxyType({"line": "line", "planned": "dash", "fill": "area", "bars": "cross"})
 _WIDE, _NARROW = 1080.0, 420.0
 _BURN, _BURN_NARROW = Canvas(_WIDE, 128, left=66, right=16, top=10), Canvas(_NARROW, 128, left=58, right=10, top=10)
 
 
 def strips(report: LiveReport) -> list[Chart]:
-    """Rates, requests in flight, errors and percentiles over the run so far, one above the other; none before the first interval."""
+    """Rates, requests in flight, errors and percentiles over the run so far, one above the other; none before the first
+    interval.
+    """
     found = report.intervals
     if found is None or not found.sent_per_s:
         return []
@@ -258,10 +424,10 @@ def strips(report: LiveReport) -> list[Chart]:
     return [_draw(one, timeline, last=index == len(data) - 1) for index, one in enumerate(data)]
 
 
-def burns(report: LiveReport) -> list[tuple[BurnPart, Markup | None, Chart | None]]:
-    """The objectives that burn fastest, each with the gauge of its bad share and its burn rate over the run."""
+def _fastest(report: LiveReport) -> list[BurnPart]:
+    """The objectives that burn fastest, in the run's order."""
     drawn = sorted(report.objectives, key=lambda part: -(part.burn or 0.0))[:MAX_BURNS]
-    return [(part, _gauge(part), _burn(part, report)) for part in report.objectives if part in drawn]
+    return [part for part in report.objectives if part in drawn]
 
 
 def _timeline(found: Intervals) -> Timeline:
@@ -294,10 +460,7 @@ def _rates(found: Intervals) -> Strip:
 
 
 def _in_flight(found: Intervals) -> Strip:
-    layers = [
-        Layer("", "s-flight", found.in_flight_max, "fill"),
-        Layer("most seen", "s-flight", found.in_flight_max),
-    ]
+    layers = [Layer("", "s-flight", found.in_flight_max, "fill"), Layer("most seen", "s-flight", found.in_flight_max)]
     return Strip("Requests in flight", "count", layers)
 
 
@@ -315,7 +478,7 @@ def _band(name: str, band: Band, report: LiveReport) -> Strip:
         Layer("p50", f"s-{name}", band.p50, "planned"),
     ]
     limits = [
-        (float(part.threshold_ns), words.expression(part.objective))
+        (float(part.threshold_ns), expression(part.objective))
         for part in report.objectives
         if part.indicator == name and part.threshold_ns is not None and part.allowed <= 0.1
     ]
@@ -323,16 +486,8 @@ def _band(name: str, band: Band, report: LiveReport) -> Strip:
 
 
 def _draw(data: Strip, timeline: Timeline, last: bool) -> Chart:
-    tail = 26 if last else 8
-    wide = Canvas(_WIDE, 112 + tail, left=66, right=16, top=12, bottom=tail)
-    narrow = Canvas(_NARROW, 112 + tail, left=58, right=10, top=12, bottom=tail)
     label = f"{data.title} so far, in intervals of {units.seconds(timeline.bucket_ns)}"
-    legend = [Key(layer.label, layer.class_, _MARKS[layer.kind]) for layer in data.layers if layer.label]
-
-    def draw(canvas: Canvas) -> Picture:
-        return strip(data, timeline, label, canvas, last)
-
-    return chart(data.title, "", legend, draw, wide, narrow)
+    return strip_chart(data, timeline, label, last)
 
 
 def _burn(part: BurnPart, report: LiveReport) -> Chart | None:
@@ -348,7 +503,7 @@ def _burn(part: BurnPart, report: LiveReport) -> Chart | None:
         return burn_chart(data, (), label, canvas)
 
     legend = [Key("at least, by interval", "s-burn", "bar")]
-    return chart(f"Burn rate of {words.expression(part.objective)}", "", legend, draw, _BURN, _BURN_NARROW)
+    return chart(f"Burn rate of {expression(part.objective)}", "", legend, draw, _BURN, _BURN_NARROW)
 
 
 def _spent(part: BurnPart, planned: int | None) -> list[float]:
@@ -359,16 +514,3 @@ def _spent(part: BurnPart, planned: int | None) -> list[float]:
     return [
         number / (part.allowed * n) if n else 0.0 for number, n in zip(bad, accumulate(part.interval_n), strict=True)
     ]
-
-
-def _gauge(part: BurnPart) -> Markup | None:
-    """The report's picture of a bad share; what it holds besides that share is of the report's period and not drawn."""
-    if not part.n:
-        return None
-    return bad_share(
-        BudgetPart(
-            name=part.objective, objective=part.objective, target=1 - part.allowed, allowed=part.allowed, period_ns=0,
-            budget_ns=0, entry="request", n=part.n, bad=part.bad, span_ns=0, covered_ns=0, confidence=0.0,
-            interval_method="none", sli=1 - part.bad / part.n,
-        )
-    )  # fmt: skip

@@ -1,7 +1,8 @@
-"""A search as a document: the answer, the picture that explains it, and every probe with its own report.
+"""A search: the parts of ``search.json``, schema ``plimsoll.search/1``, and what it says to people.
 
-The picture has a band from the load that holds to the load that fails. Every mark is a probe with its number and a shape of its
-own for each outcome: a disc passed, a cross failed, a hollow disc decided nothing, a square was no valid run.
+Times are integer nanoseconds, rates per second, shares 0..1. Null is infinite: as an observed value, failures reach it
+(or ``n`` is 0); as the upper end of an interval, no load was shown to fail. In the picture each outcome has a shape of
+its own.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from markupsafe import Markup
-from rich.console import RenderableType
+from pydantic import BaseModel, Field
 
-from plimsoll.reports.document import (
+from plimsoll.reports.blocks.document import (
     Block,
     Card,
     Case,
@@ -33,12 +35,145 @@ from plimsoll.reports.document import (
     Table,
 )
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.formats.text import draw
-from plimsoll.reports.models.search_parts import AnswerPart, ObjectivePart, ProbePart, SearchReport
+from plimsoll.reports.parts.parts import Number, Outcome, Result, Text
 from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
 from plimsoll.reports.svg.ink import element, join, line, text
 from plimsoll.reports.svg.plot import FONT, Canvas, Chart, Key, Picture, chart, grid, svg
 from plimsoll.reports.wording import units
+from plimsoll.slo.search.probe import Found, Purpose, Variable
+
+SCHEMA: Final = "plimsoll.search/1"
+
+SearchOutcome = Literal["FOUND", "NONE", "OPEN", "INCONCLUSIVE", "INVALID", "UNREACHABLE", "INTERRUPTED"]
+
+
+class ObjectivePart(BaseModel, frozen=True, extra="forbid"):
+    """One objective as a probe judged it."""
+
+    objective: Text
+    observed: Number
+    threshold: Number
+    outcome: Outcome
+    unit: str = ""
+    interval: tuple[Number, Number] = (None, None)
+    n: int = 0
+
+
+class ProbePart(BaseModel, frozen=True, extra="forbid"):
+    """One run of the search.
+
+    ``outcome``: what it says of the endpoint at this load; an endpoint that did not keep up has failed. ``cut``:
+    stopped early, because nothing that was still to come could have changed that. ``took_ns``: from its preparation
+    until its last answer; ``rest``: how the endpoint was left.
+    """
+
+    number: int
+    purpose: Purpose
+    load: float
+    length: float = Field(description="in multiples of the shortest probe's")
+    length_ns: int
+    seed: int
+    outcome: Found
+    reasons: list[Text] = Field(default_factory=list)
+    n: int = 0
+    n_needed: int | None = None
+    cut: bool = False
+    run: Text
+    objectives: list[ObjectivePart] = Field(default_factory=list)
+    achieved_per_s: float | None = None
+    requests_per_s: float | None = None
+    goodput_per_s: float | None = None
+    good_fraction: float | None = None
+    unstable: bool = False
+    took_ns: int = 0
+    rest: Text = ""
+
+
+class RangePart(BaseModel, frozen=True, extra="forbid"):
+    """The answer: it holds at ``best`` and fails at the upper end; null: no such load was found."""
+
+    best: float | None = None
+    interval: tuple[float | None, float | None] = (None, None)
+
+
+class MlperfPart(BaseModel, frozen=True, extra="forbid"):
+    """The answer in MLPerf's terms: Server's metric is the highest Poisson rate of a valid run."""
+
+    valid: bool
+    target_per_s: float
+    completed_per_s: float | None = None
+    tokens_per_s: float | None = None
+    reasons: list[Text] = Field(default_factory=list)
+
+
+class AnswerPart(BaseModel, frozen=True, extra="forbid"):
+    """What the endpoint did at the answer, in the run that confirmed it (or the longest that passed there).
+
+    ``best_rate_per_gpu`` is DistServe's per-GPU goodput where an objective is on the share of good requests.
+    """
+
+    run: Text
+    confirmed: bool
+    requests_per_s: float
+    goodput_per_s: float | None = None
+    good_fraction: float | None = None
+    output_tokens_per_s: float | None = None
+    gpus: int | None = None
+    goodput_per_s_per_gpu: float | None = None
+    best_rate_per_gpu: float | None = None
+    mlperf_server: MlperfPart | None = None
+
+
+class SearchReport(Result, frozen=True):
+    """The whole search. ``question`` must be the same for it to go on; ``spent_ns`` counts towards the budget."""
+
+    schema_: Literal["plimsoll.search/1"] = Field(default=SCHEMA, alias="schema")
+    name: Text
+    variable: Variable
+    outcome: SearchOutcome
+    reasons: list[Text] = Field(default_factory=list)
+    rate_per_s: RangePart | None = None
+    concurrency: RangePart | None = None
+    confidence: float = Field(default=0.95, description="of each verdict")
+    interval_confidence: float | None = Field(
+        default=None,
+        description="that both ends are right together; null: an end rests on a run picked for its outcome",
+    )
+    objectives: list[Text] = Field(default_factory=list)
+    answer: AnswerPart | None = None
+    probes: list[ProbePart] = Field(default_factory=list)
+    exit_code: int
+    out_of_time: bool = Field(
+        default=False, description="the budget ended the search: --resume with a longer one goes on"
+    )
+    hurried: bool = Field(
+        default=False, description="time was short, so the search went to its fresh runs early: it is over all the same"
+    )
+    question: dict[str, Any] = Field(default_factory=dict)
+    spent_ns: int = 0
+    budget_ns: int | None = None
+    started_at: Text = ""
+    plimsoll: Text = ""
+    command: Text = ""
+
+    @property
+    def found(self) -> RangePart:
+        """The answer in the unit of ``variable``."""
+        return (self.rate_per_s if self.variable == "rate" else self.concurrency) or RangePart()
+
+    def document(self) -> dict[str, Any]:
+        """Plain dicts and lists with the public key names; the range of the other variable is not in it."""
+        whole = super().document()
+        del whole["concurrency" if self.variable == "rate" else "rate_per_s"]
+        return whole
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of ``search.json``."""
+    schema = SearchReport.model_json_schema(by_alias=True, mode="serialization")
+    schema["$id"] = SCHEMA
+    return schema
+
 
 _WIDE, _NARROW = Canvas(1040, 330, left=64, top=34, bottom=44), Canvas(420, 280, left=58, top=34, bottom=44)
 #: An axis of values whose ends differ by more than this factor is logarithmic.
@@ -88,11 +223,6 @@ def document(report: SearchReport) -> Document:
 FORMATS = Renderers(document, indent=1)
 
 
-def render_terminal(report: SearchReport, width: int = 100) -> RenderableType:
-    """The probes and the answer for ``rich``."""
-    return draw(document(report), width)
-
-
 def line_of(probe: ProbePart, report: SearchReport) -> str:
     """One probe in a line, for stderr as it ends."""
     cut = ", cut short" if probe.cut else ""
@@ -106,8 +236,9 @@ def _meta(report: SearchReport) -> list[str]:
     cooldown = report.question.get("cooldown")
     budget = "" if report.budget_ns is None else f", budget {units.duration(report.budget_ns)}"
     return [
-        f"over the {report.variable} · {units.many(len(report.probes), 'probe')} in {units.duration(report.spent_ns)}{budget}"
-        f" · {sure(report)} in each" + (f" · {cooldown} of silence between two" if cooldown else ""),
+        f"over the {report.variable} · {units.many(len(report.probes), 'probe')} in "
+        f"{units.duration(report.spent_ns)}{budget} · {sure(report)} in each"
+        + (f" · {cooldown} of silence between two" if cooldown else ""),
         "; ".join(report.objectives),
     ]
 
@@ -182,10 +313,9 @@ def _command(report: SearchReport) -> list[Block]:
 
 
 def _suite(report: SearchReport) -> Suite:
-    """One case: FOUND succeeds, NONE fails, anything else is an error. What each probe said goes to its output."""
+    """One case: FOUND succeeds, and nothing else does. What each probe said goes to its output."""
     said = [f"{report.outcome}: {headline(report)}", *(line_of(probe, report) for probe in report.probes)]
-    result = {"FOUND": "ok", "NONE": "failure"}.get(report.outcome, "error")
-    case = Case(report.name, result, report.outcome, headline(report), "\n".join(said))  # type: ignore[arg-type]
+    case = Case(report.name, report.outcome, headline(report), "\n".join(said))
     return Suite(report.name, "plimsoll.search", [case], report.spent_ns / 1e9)
 
 
@@ -212,7 +342,7 @@ def against(part: ObjectivePart) -> str:
 
 
 def why(probe: ProbePart) -> str:
-    """Why a probe ended as it did, in a few words: what failed, what is undecided, or what comes nearest to its limit."""
+    """Why a probe ended as it did: what failed, what is undecided, or what comes nearest to its limit."""
     failed = [part for part in probe.objectives if part.outcome == "FAIL"]
     if probe.outcome == "FAIL" and failed:
         return "; ".join(map(against, failed)) + (" (past hope before its end)" if probe.cut else "")
@@ -287,10 +417,13 @@ def next_step(report: SearchReport) -> str:
         return f"Search into a new folder with a longer --budget{near}: time was short."
     return {
         "FOUND": "",
-        "NONE": "Lower --lowest, loosen the objective, or ask why so little load is too much: the probe's report says where time went.",
-        "OPEN": f"Search into a new folder with{higher} and a higher --highest, or with longer probes (--longest) where some decided nothing.",
+        "NONE": "Lower --lowest, loosen the objective, or ask why so little load is too much: the probe's report "
+        "says where time went.",
+        "OPEN": f"Search into a new folder with{higher} and a higher --highest, or with longer probes (--longest) "
+        "where some decided nothing.",
         "INCONCLUSIVE": "Search into a new folder with longer probes: raise --longest or --probe.",
-        "INVALID": "Put right what the reason names (more --workers, a quieter machine), then give the same command with --resume.",
+        "INVALID": "Put right what the reason names (more --workers, a quieter machine), then give the same command "
+        "with --resume.",
         "UNREACHABLE": "Start the endpoint again, then give the same command with --resume: what was measured is kept.",
         "INTERRUPTED": "The same command with --resume goes on; finished probes are not repeated.",
     }[report.outcome]
@@ -387,7 +520,10 @@ def _observed(report: SearchReport, name: str) -> Chart:
         drawn.append(_marks(marks, x, y, canvas))
         return Picture(svg(canvas, join(drawn), label))
 
-    note = "Numbers: the order of the probes. At the upper edge: failed requests reach it. An outcome is that of all objectives."
+    note = (
+        "Numbers: the order of the probes. At the upper edge: failed requests reach it. An outcome is that of all "
+        "objectives."
+    )
     return chart(title, note, _legend(report), draw, _WIDE, _NARROW)
 
 

@@ -1,6 +1,7 @@
 """A sweep as a document: throughput-latency curves, curves over the load, fronts, and every point with its runs.
 
-A curve goes only through points that were measured and kept up; one that did not stands hollow at the top. Decides nothing.
+A curve goes only through points that were measured and kept up; one that did not stands hollow at the top. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from urllib.parse import quote
 
-from rich.console import RenderableType
-
-from plimsoll.reports.document import (
+from plimsoll.reports.blocks.document import (
     Block,
     Card,
+    Case,
     Cell,
     Column,
     Command,
@@ -24,15 +24,20 @@ from plimsoll.reports.document import (
     Row,
     Section,
     Sentence,
+    Suite,
     Table,
 )
 from plimsoll.reports.documents.comparison import front_figure
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.formats.text import draw
 from plimsoll.reports.models.comparison_parts import FrontPart
-from plimsoll.reports.models.sweep_curves import (
+from plimsoll.reports.models.sweep_parts import (
     RISING,
+    LinePart,
     Reading,
+    SeriesPart,
+    Setting,
+    SweepPoint,
+    SweepReport,
     at,
     curve_of,
     good,
@@ -40,7 +45,6 @@ from plimsoll.reports.models.sweep_curves import (
     of_metric,
     times_of,
 )
-from plimsoll.reports.models.sweep_parts import LinePart, SeriesPart, Setting, SweepPoint, SweepReport
 from plimsoll.reports.svg.load_curve import Dot, Plot, Trace, Upright, load_curve
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
 from plimsoll.reports.wording import units
@@ -70,7 +74,10 @@ def document(report: SweepReport) -> Document:
         [Section("Latency against throughput", [Figures(against, paired=True)], on=On.PAGE)] if against else []
     )
     curves += [Section(f"Over {axis(report.x)}", [Figures(over, paired=True)], on=On.PAGE)] if over else []
-    note = "Filled: on the front, or not shown to be beaten. Hollow: beaten in both ways. Points that did not keep up are left out."
+    note = (
+        "Filled: on the front, or not shown to be beaten. Hollow: beaten in both ways. Points that did not keep up are "
+        "left out."
+    )
     fronts = [front_figure(front, _classes(report), note) for front in report.fronts]
     command = [Command(report.command)] if report.command else []
     beyond = "curves: monotone piecewise cubics through the measured points, nothing beyond them"
@@ -97,16 +104,12 @@ def document(report: SweepReport) -> Document:
         plimsoll=report.plimsoll,
         footer=f"Plimsoll {report.plimsoll}".strip() + f" · {report.schema_} · {beyond}",
         sheet=_sheet(report),
+        suites=[_suite(report)],
     )
 
 
 #: By the name that ``--format NAME=PATH`` says.
-FORMATS = Renderers(document, ("csv",))
-
-
-def render_terminal(report: SweepReport, width: int = 100) -> RenderableType:
-    """The sweep for ``rich``."""
-    return draw(document(report), width)
+FORMATS = Renderers(document)
 
 
 def _found(report: SweepReport) -> Section:
@@ -131,10 +134,10 @@ def _found(report: SweepReport) -> Section:
             )
         )
     fine = (
-        "Knee: the greatest load that is answered (99 % of it), kept up with, and passes every objective. Line: it lies between "
-        "the last load that passes and the first that fails; the interpolated figure is where the curve between them crosses the "
-        "limit, and no measurement. DistServe: where the share of good requests falls to its target, by straight lines. Bend: the "
-        "point furthest from the chord of the curve, for information only."
+        "Knee: the greatest load that is answered (99 % of it), kept up with, and passes every objective. Line: it "
+        "lies between the last load that passes and the first that fails; the interpolated figure is where the curve "
+        "between them crosses the limit, and no measurement. DistServe: where the share of good requests falls to "
+        "its target, by straight lines. Bend: the point furthest from the chord of the curve, for information only."
     )
     several = (
         [f"{series.label}: {sentence(series, report)}" for series in report.series] if len(report.series) > 1 else ()
@@ -189,6 +192,17 @@ def _points(series: SeriesPart, report: SweepReport) -> list[Block]:
     blocks.append(Sentence(sentence(series, report), on=On.MARKDOWN))
     blocks.append(Table(columns, rows))
     return [*blocks, Sentence(sentence(series, report), on=On.TERMINAL)] if several else blocks
+
+
+def _suite(report: SweepReport) -> Suite:
+    """The sweep as a whole, then each point: what was not run is skipped."""
+    cases = [Case(report.name, report.outcome, headline(report))]
+    for series in report.series:
+        for point in series.points:
+            name = ", ".join(text for text in (series.label, at(report.x, point.x)) if text)
+            said = objective(point) or f"{name}: {outcome(point)}"
+            cases.append(Case(name, "UNSTABLE" if point.unstable else point.outcome, said))
+    return Suite(report.name, "plimsoll.sweep", cases)
 
 
 def _rate(point: SweepPoint, column: str) -> float | None:
@@ -282,7 +296,9 @@ def headline(report: SweepReport) -> str:
 
 
 def more_gives_less(series: SeriesPart, x: str, named: bool = True) -> str:
-    """A sentence where the load that holds is answered more slowly than a lower one; else empty. ``named``: with the series."""
+    """A sentence where the load that holds is answered more slowly than a lower one; else empty. ``named``: with the
+    series.
+    """
     knee = series.knee
     if knee is None or knee.most_x is None or knee.most_per_s is None or knee.achieved_per_s is None:
         return ""
@@ -393,12 +409,7 @@ def _against_throughput(report: SweepReport) -> list[Chart]:
         label = f"{title_of(name)} against answered requests per second. {headline(report)}"
         made.append(
             _chart(
-                report,
-                title_of(name),
-                "Each point is one load; the curve follows the load upwards.",
-                plot,
-                label,
-                name,
+                report, title_of(name), "Each point is one load; the curve follows the load upwards.", plot, label, name
             )
         )
     return made

@@ -1,19 +1,18 @@
-"""Annotations for a CI log, in the workflow-command syntax of GitHub Actions: one line for the generator and each objective.
+"""Annotations for a CI log, in the workflow-command syntax of GitHub Actions: one line for the generator and each
+objective.
 
-FAIL and INVALID are errors, INCONCLUSIVE is a warning, PASS a notice. The runner reads them from
-standard output: ``--format annotations=-``.
+FAIL and INVALID are errors, INCONCLUSIVE is a warning, PASS a notice. The runner reads them from standard output:
+``--format annotations=-``.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from plimsoll.reports.document import Document, suites_of
+from plimsoll.reports.blocks.document import Case, Document, suites_of
+from plimsoll.reports.documents import words
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import words
-
-_LEVEL = MappingProxyType({"PASS": "notice", "INCONCLUSIVE": "warning", "FAIL": "error", "INVALID": "error"})
+from plimsoll.reports.wording.phrases import sentence
+from plimsoll.reports.wording.signs import level
 
 
 def render(report: Report) -> bytes:
@@ -23,14 +22,14 @@ def render(report: Report) -> bytes:
     if report.verdict.outcome == "INVALID":
         found.append(_line("error", f"{run}: INVALID", words.headline(report)))
     elif not report.verdict.objectives:
-        level = "error" if report.verdict.outcome == "FAIL" else "notice"
-        found.append(_line(level, f"{run}: {words.outcome(report)}", words.headline(report)))
+        loud = "error" if report.verdict.outcome == "FAIL" else "notice"
+        found.append(_line(loud, f"{run}: {words.outcome(report)}", words.headline(report)))
     else:
         found += [
             _line(
-                _LEVEL[result.outcome],
+                level(result.outcome).annotation,
                 f"{run}: {result.outcome} {result.objective}",
-                words.sentence(words.explain(result)),
+                sentence(words.explain(result)),
             )
             for result in report.verdict.objectives
         ]
@@ -41,10 +40,15 @@ def document(doc: Document) -> bytes:
     """A line for each case of a search, a comparison or the like, UTF-8."""
     cases = [case for suite in suites_of(doc) for case in suite.cases]
     lines = [
-        _line("notice" if case.result == "ok" else "error", f"{doc.name}: {case.outcome} {case.name}", case.message)
+        _line(level(case.sign).annotation, " ".join([f"{doc.name}: {case.outcome}", *_own(case, doc)]), case.message)
         for case in cases
     ]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _own(case: Case, doc: Document) -> list[str]:
+    """The name of a case, unless it is the document's, which stands before it."""
+    return [] if case.name == doc.name else [case.name]
 
 
 def _line(level: str, title: str, message: str) -> str:

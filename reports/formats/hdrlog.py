@@ -1,15 +1,14 @@
 """HdrHistogram interval log: one interval over the whole run for each metric, tagged with its name.
 
-Other HdrHistogram tools read, merge and plot it. It holds finite values only: the format has no infinity,
-so failed requests are in a comment line, never in a bucket.
+Other HdrHistogram tools read, merge and plot it. It holds finite values only: the format has no infinity, so failed
+requests are in a comment line, never in a bucket.
 """
 
 from __future__ import annotations
 
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
-from plimsoll.slo.statistics.distribution import decode
-from plimsoll.slo.statistics.hlog import Interval, Log, write
+from plimsoll.slo.statistics.distribution import Interval, Log, decode, write
 
 _NS_PER_S = 1e9
 

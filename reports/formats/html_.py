@@ -1,5 +1,4 @@
-"""HTML: one file for people, with nothing to fetch. Opens offline, prints, follows the reader's light or
-dark theme.
+"""HTML: one file for people, with nothing to fetch. Opens offline, prints, follows the reader's light or dark theme.
 
 Refuses to judge: every number and word comes from the report. Every string of the user's is escaped.
 """
@@ -15,9 +14,10 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from plimsoll.reports.document import Document, On
+from plimsoll.reports.blocks.document import Document, On
+from plimsoll.reports.documents import live, run
+from plimsoll.reports.documents.live import LiveReport
 from plimsoll.reports.format import Format
-from plimsoll.reports.page.content import content
 from plimsoll.reports.report import Report
 from plimsoll.reports.svg.curves import legend_mark
 from plimsoll.reports.svg.plot import Key
@@ -27,18 +27,29 @@ _TYPED = re.compile(r"`([^`\n]+)`")
 
 
 def render(report: Report) -> bytes:
-    """The page, UTF-8."""
-    found = content(report)
-    return render_page("report.html.j2", {**found, "tone": signs.tone(found["word"]), "plimsoll": report.run.plimsoll})
+    """The page of a run, UTF-8."""
+    return document(run.document(report))
 
 
 def document(doc: Document) -> bytes:
     """The page of a document, UTF-8."""
     named = {"doc": doc, "tone": signs.tone(doc.sign), "plimsoll": doc.plimsoll, "footer": doc.footer}
-    return render_page("document.html.j2", {**named, "more_css": Markup(_source(f"assets/{doc.style}.css"))})
+    more = Markup(_source(f"assets/{doc.style}.css")) if doc.style else ""
+    return _render("document.html.j2", {**named, "more_css": more})
 
 
-def render_page(template: str, named: Mapping[str, Any]) -> bytes:
+def live_page(report: LiveReport) -> bytes:
+    """The whole live page with the look of this moment in it, UTF-8."""
+    more = {"more_css": Markup(_source("assets/dashboard.css")), "live_js": Markup(_source("assets/dashboard.js"))}
+    return _render("dashboard.html.j2", {**live.content(report), "plimsoll": report.run.plimsoll, **more})
+
+
+def live_look(report: LiveReport) -> str:
+    """What changes: the inside of the page's ``main``, in parts that the script puts in place of the old ones."""
+    return _render("dashboard_look.html.j2", live.content(report)).decode("utf-8")
+
+
+def _render(template: str, named: Mapping[str, Any]) -> bytes:
     """One of the templates beside this file with the values that it names, the style sheet and the script."""
     return _environment().get_template(template).render(named).encode("utf-8")
 
@@ -49,7 +60,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["said"] = said
+    environment.filters |= {"said": said, "moment": _moment, "parted": _parted}
     # Our own files, not the user's: the only text that is placed unescaped besides the drawings.
     environment.globals.update(
         css=Markup(_source("assets/report.css")),
@@ -68,6 +79,17 @@ def _environment() -> Environment:
 def said(text: str) -> Markup:
     """Prose of ours in which `backticks` stand around what is typed: escaped, and set as code."""
     return Markup(_TYPED.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def _moment(text: str) -> str:
+    """A time as ISO 8601 writes it, to the second."""
+    return text.replace("T", " ").replace("+00:00", " UTC").removesuffix("Z").partition(".")[0]
+
+
+def _parted(value: str) -> tuple[str, str]:
+    """A number and its unit, which a tile sets small."""
+    number, _, unit = value.partition(" ")
+    return (number[:-2], "/s") if not unit and number.endswith("/s") else (number, unit)
 
 
 def _source(name: str) -> str:

@@ -9,9 +9,7 @@ from plimsoll.reports.report import Report
 
 
 def render(report: Report) -> bytes:
-    """``report.json``: UTF-8, keys in the order of the schema, short lists of numbers not broken over
-    lines.
-    """
+    """``report.json``: UTF-8, keys in the order of the schema, short lists of numbers not broken over lines."""
     return (json.dumps(report.document(), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
 
 

@@ -1,8 +1,8 @@
 """JUnit XML: the generator's validity and each objective as a test case, for what already shows test results.
 
 Nothing but PASS is green: FAIL and INCONCLUSIVE are failures. An INVALID run is one error, that of the generator; its
-objectives are skipped, for there was nothing to hold them against. Where its lateness leaves one objective open and another fails for
-certain, the open one is an error.
+objectives are skipped, for there was nothing to hold them against. Where its lateness leaves one objective open and
+another fails for certain, the open one is an error.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from plimsoll.reports.document import Case, Document, suites_of
+from plimsoll.reports.blocks.document import Case, Document, suites_of
+from plimsoll.reports.documents import words
 from plimsoll.reports.format import Format
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import words
 from plimsoll.reports.wording.escape import xml as _clean
+from plimsoll.reports.wording.signs import Result, level
 
 
 def render(report: Report) -> bytes:
@@ -57,21 +58,26 @@ def document(doc: Document) -> bytes:
     for one in suites_of(doc):
         time = "0" if one.seconds is None else f"{one.seconds:.3f}"
         totals = _totals(one.cases)
-        suite = ET.SubElement(root, "testsuite", {"name": _clean(one.name), **totals, "skipped": "0", "time": time})
+        suite = ET.SubElement(root, "testsuite", {"name": _clean(one.name), **totals, "time": time})
         for tested in one.cases:
             case = _case(suite, one.class_name, tested.name)
             case.set("time", time)
-            if tested.result != "ok":
-                _trouble(case, tested.result, tested.outcome, tested.message, [])
+            result = level(tested.sign).result
+            if result == "skipped":
+                ET.SubElement(case, "skipped", {"message": _clean(tested.message)})
+            elif result != "ok":
+                _trouble(case, result, tested.outcome, tested.message, [])
             if tested.output:
                 ET.SubElement(case, "system-out").text = _clean(tested.output)
-    root.attrib.update(_totals([case for one in suites_of(doc) for case in one.cases]))
+    totals = _totals([case for one in suites_of(doc) for case in one.cases])
+    root.attrib.update({name: value for name, value in totals.items() if name != "skipped"})
     return _written(root)
 
 
 def _totals(cases: Sequence[Case]) -> dict[str, str]:
-    failures, errors = (sum(case.result == result for case in cases) for result in ("failure", "error"))
-    return {"tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
+    results = [level(case.sign).result for case in cases]
+    kinds: dict[str, Result] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    return {"tests": str(len(cases)), **{name: str(results.count(kind)) for name, kind in kinds.items()}}
 
 
 def _written(root: ET.Element) -> bytes:

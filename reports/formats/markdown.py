@@ -1,15 +1,15 @@
 """Markdown for a comment on a pull request: verdict and objectives first, the rest folded away.
 
-GitHub's dialect. Every string of the user's is escaped: it can neither break a table nor become a link or a
-tag.
+GitHub's dialect. Every string of the user's is escaped: it can neither break a table nor become a link or a tag.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 
-from plimsoll.reports.document import (
+from plimsoll.reports.blocks.document import (
     Block,
     Card,
     Cell,
@@ -17,18 +17,17 @@ from plimsoll.reports.document import (
     Document,
     Facts,
     Folded,
+    Line,
     Notes,
     On,
     Section,
     Sentence,
     Table,
+    Warnings,
 )
+from plimsoll.reports.documents import run
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections import attempts
-from plimsoll.reports.sections.budgets import BudgetPart
-from plimsoll.reports.sentences import budget_words, tables, words
-from plimsoll.reports.wording import units
 from plimsoll.reports.wording.escape import markdown as _safe
 from plimsoll.reports.wording.escape import markdown_quotes
 from plimsoll.reports.wording.escape import markdown_table as _table
@@ -36,44 +35,14 @@ from plimsoll.reports.wording.signs import icon
 
 
 def render(report: Report) -> bytes:
-    """The comment, UTF-8."""
-    word = words.outcome(report)
-    title = report.run.scenario.name or report.run.id or "load test"
-    blocks = [f"### {icon(word)} {word}: {_safe(title)}", _safe(words.headline(report))]
-    blocks.append(_safe(attempts.said(report.attempts)))  # an empty block is left out
-    if report.validity.outcome == "INVALID":
-        blocks.append("\n".join(f"- {_safe(reason)}" for reason in report.validity.reasons))
-    if report.verdict.objectives:
-        blocks += _blocks(tables.objectives(report))
-    if report.verdict.request_objectives:
-        blocks += _blocks([tables.attainments(report)])
-    asked = [part for part in report.budgets if words.names_its_period(part.objective)]
-    if asked:
-        blocks.append(_budgets(asked))
-    if report.accuracy is not None:
-        blocks += _blocks([tables.answers(report.accuracy)])
-    blocks.append(_flow(report))
-    if report.warnings:
-        blocks.append(markdown_quotes(report.warnings))
-    if report.metrics:
-        definition = f"Percentiles: {_safe(report.percentile_definition)}."
-        blocks.append(_folded("Metrics", "\n\n".join([*_blocks(tables.metrics(report)), definition])))
-    if report.speech is not None:
-        blocks.append(_folded("Speech", "\n\n".join(_blocks(tables.speech(report.speech, report.confidence)))))
-    if report.anatomy is not None:
-        blocks.append(_folded("Where the time goes", "\n\n".join(_blocks(tables.anatomy(report.anatomy)))))
-    if report.counts.failed:
-        blocks.append(
-            _folded(f"Failures ({units.count(report.counts.failed)})", "\n\n".join(_blocks([tables.failures(report)])))
-        )
-    blocks.append(_folded("How to repeat it", _provenance(report)))
-    return ("\n\n".join(block for block in blocks if block) + "\n").encode()
+    """The comment on a run, UTF-8."""
+    return document(run.document(report, On.MARKDOWN))
 
 
 def document(doc: Document) -> bytes:
-    """A search, a comparison or the like as a comment, UTF-8."""
-    blocks = [f"### {icon(doc.sign)} {doc.word}: {_safe(doc.name)}", _safe(doc.headline), *_blocks(doc.blocks)]
-    blocks += [markdown_quotes(doc.warnings), *_blocks(doc.appendix)]
+    """A document as a comment, UTF-8."""
+    blocks = [f"### {icon(doc.sign)} {doc.word}: {_safe(doc.name)}", _safe(doc.headline), _safe(doc.more)]
+    blocks += [*_blocks(doc.blocks), markdown_quotes(doc.warnings), *_blocks(doc.appendix)]
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 
 
@@ -84,6 +53,8 @@ def _blocks(blocks: Sequence[Block]) -> list[str]:
 def _said(block: Block) -> list[str]:
     """The paragraphs of a block."""
     match block:
+        case Section(folded=summary) if summary:
+            return [_folded(escape(summary), "\n\n".join(_blocks(block.blocks)))]
         case Section() | Card():
             return _blocks(block.blocks)
         case Table():
@@ -91,14 +62,23 @@ def _said(block: Block) -> list[str]:
         case Sentence():
             return [(f"**{_safe(block.lead)}**" if block.lead else "") + _safe_behind(block)]
         case Facts():
-            return ["\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in block.pairs)]
+            return ["\n".join(f"- {_safe(name)}: {_value(value)}" for name, value in block.pairs)]
         case Notes():
             return [_safe(block.title), "\n".join(f"- {_safe(text)}" for text in block.texts)]
         case Folded():
             return [_folded(_safe(block.summary), "\n\n".join(_blocks(block.blocks)))]
         case Command():
             return [_code(block.text)]
+        case Warnings():
+            return [markdown_quotes(block.texts)]
+        case Line():
+            line = " · ".join(f"**{one.value}** {one.name}" for one in block.numbers)
+            return [line + (f"  \n{_safe(block.under)}" if block.under else "")]
     return []  # a picture
+
+
+def _value(value: str | Command) -> str:
+    return _safe(value) if isinstance(value, str) else _code(value.text)
 
 
 def _safe_behind(block: Sentence) -> str:
@@ -122,58 +102,6 @@ def _cell_of(cell: str | Cell) -> str:
     if cell.outcome:
         return f"{icon(cell.outcome)} {cell.text}" + (f" {_safe(cell.aside)}" if cell.aside else "")
     return f"**{_safe(cell.text)}**" if cell.strong else _safe(cell.text)
-
-
-def _budgets(parts: list[BudgetPart]) -> str:
-    """What the run would have spent of each budget, and what its alerts would have done."""
-    rows = [
-        [
-            _safe(budget_words.title(part)),
-            budget_words.share(part.sli),
-            budget_words.burn(part.burn),
-            units.NOTHING if part.spent_by_time is None else units.percent(part.spent_by_time, 3),
-            units.NOTHING if part.spent_by_events is None else units.percent(part.spent_by_events, 3),
-            _gone(part),
-        ]
-        for part in parts
-    ]
-    table = _table(["Error budget", "SLI", "burn", "spent by time", "by events", "gone in"], rows, "lrrrrr")
-    said = [f"- {_safe(f'{part.name}: {text}')}" for part in parts for _, text in budget_words.sayings(part)]
-    return table + "\n\n" + "\n".join(said)
-
-
-def _gone(part: BudgetPart) -> str:
-    if part.burn is None:
-        return units.NOTHING
-    return "never" if part.exhausted_in_ns is None else budget_words.span(part.exhausted_in_ns)
-
-
-def _flow(report: Report) -> str:
-    flow, counts = report.throughput, report.counts
-    facts = [f"**{units.rate(flow.requests_per_s)}** completed"]
-    if flow.goodput_per_s is not None and report.verdict.request_objectives:
-        facts.append(f"**{units.rate(flow.goodput_per_s)}** good")
-    if flow.output_tokens_per_s:
-        facts.append(f"**{units.rate(flow.output_tokens_per_s)}** output tokens")
-    facts.append(f"**{units.count(counts.failed)}** of {units.many(counts.ok + counts.failed, 'request')} failed")
-    return " · ".join(facts) + f"  \nGenerator {report.validity.outcome}: {_safe(words.health(report.validity))}"
-
-
-def _provenance(report: Report) -> str:
-    run = report.run
-    facts = [
-        ("Run", run.id),
-        ("Started", run.started_at),
-        ("Target", run.target.url),
-        ("Seed", "" if run.seed is None else str(run.seed)),
-        ("Plan fingerprint", run.plan_fingerprint),
-        ("Plimsoll", run.plimsoll),
-        ("Host timer", words.host_timer(run.timer)),
-        ("Command", run.command),
-    ]
-    return "\n".join(
-        f"- {name}: {_code(value) if name == 'Command' else _safe(value)}" for name, value in facts if value
-    )
 
 
 def _code(text: str) -> str:

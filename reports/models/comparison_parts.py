@@ -1,7 +1,7 @@
 """The parts of a comparison's document, one class per key of ``comparison.json``. Schema ``plimsoll.comparison/1``.
 
-Times are integer nanoseconds, rates per second, shares 0..1. An infinite number is null, as in ``report.json``; where a null
-means "no data" the ``missing`` beside it is true. ``build`` gathers them from a comparison and decides nothing.
+Times are integer nanoseconds, rates per second, shares 0..1. An infinite number is null, as in ``report.json``; where a
+null means "no data" the ``missing`` beside it is true. ``build`` gathers them from a comparison and decides nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.parts.parts import Number, Text
-from plimsoll.reports.sections.chart_data import number
+from plimsoll.reports.parts.charts import number
+from plimsoll.reports.parts.parts import Number, Result, Text, part
 from plimsoll.slo.comparison.arms import PROFILE_Q, Arm
-from plimsoll.slo.comparison.compare import CandidateResult, Comparison, Effect, Outcome
-from plimsoll.slo.comparison.cost import Cost
+from plimsoll.slo.comparison.compare import Comparison, Effect, FalseAlarms, Outcome
 from plimsoll.slo.comparison.effects import Method
-from plimsoll.slo.comparison.false_alarm import FalseAlarms
-from plimsoll.slo.comparison.pareto import Placed
-from plimsoll.slo.comparison.tiers import Ranking
+from plimsoll.slo.comparison.tiers import Cost, Placed, Ranking
 from plimsoll.slo.metrics.indicator import catalogue
 
 SCHEMA: Final = "plimsoll.comparison/1"
@@ -41,7 +38,7 @@ class RunPart(BaseModel, frozen=True, extra="forbid"):
 
 
 class ProfilePart(BaseModel, frozen=True, extra="forbid"):
-    """One indicator of an arm by percentile: the median over its runs, the least and the greatest; null where failed."""
+    """One indicator of an arm by percentile: median, least and greatest over its runs; null where failed."""
 
     unit: str
     q: list[float]
@@ -199,7 +196,7 @@ class FalseAlarmPart(BaseModel, frozen=True, extra="forbid"):
     in_turn: Outcome
 
 
-class ComparisonReport(BaseModel, frozen=True, extra="forbid"):
+class ComparisonReport(Result, frozen=True):
     """The whole comparison."""
 
     schema_: Literal["plimsoll.comparison/1"] = Field(default=SCHEMA, alias="schema")
@@ -226,9 +223,24 @@ class ComparisonReport(BaseModel, frozen=True, extra="forbid"):
     command: Text = ""
     started_at: Text = ""
 
-    def document(self) -> dict[str, Any]:
-        """Plain dicts and lists with the public key names."""
-        return self.model_dump(mode="json", by_alias=True)
+
+class LevelPart(BaseModel, frozen=True, extra="forbid"):
+    """One load of a bake-off. ``passed``: of each arm, how many of its runs are PASS."""
+
+    level: Text
+    sound: bool = Field(description="no run is INVALID, and every endpoint kept up")
+    passed: dict[Text, int]
+    rankings: list[RankingPart]
+    comparison: ComparisonReport
+
+
+class BakeoffReport(ComparisonReport, frozen=True, extra="forbid"):
+    """A whole bake-off: every load, and beside them the comparison at the load that decides."""
+
+    schema_: Literal["plimsoll.bakeoff/1"] = Field(default="plimsoll.bakeoff/1", alias="schema")  # type: ignore[assignment]
+    name: Text
+    deciding_level: Text | None = Field(description="null: no load at which a ranking means anything")
+    levels: list[LevelPart]
 
 
 def json_schema() -> dict[str, Any]:
@@ -256,18 +268,16 @@ def build(
     exit_code: int | None = None,
 ) -> ComparisonReport:
     """Gather all that a renderer may show. ``exit_code``: None for the comparison's own (a bake-off has another)."""
-    return ComparisonReport(
+    return part(
+        ComparisonReport,
+        comparison,
         title=title or " v ".join([*(arm.name for arm in candidates), base.name]),
-        outcome=comparison.outcome,
         exit_code=comparison.exit_code if exit_code is None else exit_code,
         base=_arm(base),
         arms=[_arm(arm) for arm in candidates],
-        candidates=[_candidate(result) for result in comparison.candidates],
-        tolerance=comparison.tolerance,
-        share_tolerance=comparison.share_tolerance,
-        confidence=comparison.confidence,
-        single_run=comparison.single_run,
-        proof=comparison.proof,
+        candidates=[
+            part(CandidatePart, one, effects=[_effect(e) for e in one.effects]) for one in comparison.candidates
+        ],
         rankings=[ranking_part(ranking) for ranking in rankings],
         costs=[_cost(cost) for cost in costs],
         currency=currency if costs else "",
@@ -282,23 +292,8 @@ def build(
 
 def _arm(arm: Arm) -> ArmPart:
     names = dict.fromkeys(name for run in arm.runs for name in run.profiles)
-    return ArmPart(
-        name=arm.name,
-        runs=[
-            RunPart(
-                run=run.run,
-                pair=run.pair,
-                directory=run.directory,
-                plan=run.plan,
-                requests=run.requests,
-                failed=run.failed,
-                reasons=list(run.reasons),
-                unstable=run.unstable,
-            )
-            for run in arm.runs
-        ],
-        profiles={name: part for name in names if (part := _profile(arm, name)) is not None},
-    )
+    profiles = {name: made for name in names if (made := _profile(arm, name)) is not None}
+    return ArmPart(name=arm.name, runs=[part(RunPart, run) for run in arm.runs], profiles=profiles)
 
 
 def _profile(arm: Arm, name: str) -> ProfilePart | None:
@@ -309,32 +304,20 @@ def _profile(arm: Arm, name: str) -> ProfilePart | None:
         return None
     table = table[:, known]
     middle, low, high = (
-        [number(v, unit) for v in part.tolist()]
-        for part in (np.median(table, axis=0), table.min(axis=0), table.max(axis=0))
+        [number(v, unit) for v in column.tolist()]
+        for column in (np.median(table, axis=0), table.min(axis=0), table.max(axis=0))
     )
     q = [share for share, use in zip(PROFILE_Q, known.tolist(), strict=True) if use]
     return ProfilePart(unit=unit, q=q, middle=middle, low=low, high=high)
 
 
-def _candidate(result: CandidateResult) -> CandidatePart:
-    return CandidatePart(
-        name=result.name,
-        outcome=result.outcome,
-        reasons=list(result.reasons),
-        paired=result.paired,
-        family=result.family,
-        effects=[_effect(effect) for effect in result.effects],
-    )
-
-
 def _effect(effect: Effect) -> EffectPart:
-    unit = effect.quantity.unit
-    one = effect.one_run
-    return EffectPart(
+    unit, one = effect.quantity.unit, effect.one_run
+    return part(
+        EffectPart,
+        effect,
+        effect.quantity,
         quantity=str(effect.quantity),
-        unit=unit,
-        better=effect.quantity.better,
-        scale=effect.quantity.scale,
         missing=math.isnan(effect.base) or math.isnan(effect.candidate),
         base=number(effect.base, unit),
         candidate=number(effect.candidate, unit),
@@ -342,25 +325,7 @@ def _effect(effect: Effect) -> EffectPart:
         candidate_values=[number(v, unit) for v in effect.candidate_values],
         effect=number(effect.effect, "1"),
         interval=_bounds(effect.interval),
-        tolerance=effect.tolerance,
-        p=effect.p,
-        adjusted_p=effect.adjusted_p,
-        bh_p=effect.bh_p,
-        outcome=effect.outcome,
-        why=effect.why,
-        finding=effect.finding,
-        method=effect.method,
-        runs_needed=effect.runs_needed,
-        one_run=None
-        if one is None
-        else OneRunPart(
-            interval=_bounds(one.interval),
-            p=one.p,
-            base_over=one.base_over,
-            base_n=one.base_n,
-            candidate_over=one.candidate_over,
-            candidate_n=one.candidate_n,
-        ),
+        one_run=None if one is None else part(OneRunPart, one, interval=_bounds(one.interval)),
     )
 
 
@@ -371,48 +336,26 @@ def _bounds(interval: tuple[float, float]) -> tuple[Number, Number]:
 def ranking_part(ranking: Ranking) -> RankingPart:
     """A ranking as a document."""
     unit = ranking.quantity.unit
-    return RankingPart(
+    return part(
+        RankingPart,
+        ranking,
+        ranking.quantity,
         quantity=str(ranking.quantity),
-        unit=unit,
-        better=ranking.quantity.better,
         places=[
-            PlacePart(
-                name=place.name,
-                tier=place.tier,
-                last=place.last,
-                value=number(place.value, unit),
-                values=[number(v, unit) for v in place.values],
-            )
+            part(PlacePart, place, value=number(place.value, unit), values=[number(v, unit) for v in place.values])
             for place in ranking.places
         ],
         pairings=[
-            PairingPart(
-                first=pair.first,
-                second=pair.second,
-                effect=number(pair.effect, "1"),
-                interval=_bounds(pair.interval),
-                adjusted_p=pair.adjusted_p,
-                outcome=pair.outcome,
-            )
+            part(PairingPart, pair, effect=number(pair.effect, "1"), interval=_bounds(pair.interval))
             for pair in ranking.pairings
         ],
         overlaps=[(overlap.above, overlap.below) for overlap in ranking.overlaps],
         because=[overlap.because for overlap in ranking.overlaps],
-        circles=list(ranking.circles),
-        excluded=list(ranking.excluded),
-        runs_needed=ranking.runs_needed,
     )
 
 
 def _cost(cost: Cost) -> CostPart:
-    return CostPart(
-        name=cost.name,
-        per=cost.per,
-        price_per_hour=cost.price_per_hour,
-        per_s=cost.per_s,
-        value=number(cost.value, "1"),
-        interval=_bounds(cost.interval),
-    )
+    return part(CostPart, cost, value=number(cost.value, "1"), interval=_bounds(cost.interval))
 
 
 def front_part(
@@ -431,34 +374,14 @@ def front_part(
         y_name=y_name,
         x_better=x_better,
         y_better=y_better,
-        points=[
-            PointPart(
-                name=p.name,
-                arm=p.arm,
-                x=p.x,
-                y=p.y,
-                x_range=(min(p.x_values), max(p.x_values)),
-                y_range=(min(p.y_values), max(p.y_values)),
-                dominated_by=p.dominated_by,
-                shown=p.shown,
-            )
-            for p in shown
-        ],
+        points=[part(PointPart, p, x_range=_range(p.x_values), y_range=_range(p.y_values)) for p in shown],
     )
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def false_alarm_part(found: FalseAlarms) -> FalseAlarmPart:
     """An A/A check as a document."""
-    return FalseAlarmPart(
-        runs=found.runs,
-        per_arm=found.per_arm,
-        splits=found.splits,
-        alarms=found.alarms,
-        undecided=found.undecided,
-        rate=number(found.rate, "1"),
-        interval=found.interval,
-        every=found.every,
-        expected=found.expected,
-        in_order=found.in_order,
-        in_turn=found.in_turn,
-    )
+    return part(FalseAlarmPart, found, rate=number(found.rate, "1"))

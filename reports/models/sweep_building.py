@@ -1,21 +1,30 @@
-"""From the reports of a sweep's runs to its document: points, series, knees, lines, fronts, the outcome and the exit code.
+"""From the reports of a sweep's runs to its document: points, series, knees, lines, fronts, the outcome and the exit
+code.
 
-A run whose generator was at fault is INVALID and gives no figure; one whose endpoint did not keep up is a FAIL of the endpoint,
-whatever its verdict was called. The outcome of the whole: FOUND when in some series a load passes and a higher one fails, HOLDS
-when loads pass and none fails, FAIL when every load that could be judged fails, MEASURED when nothing was promised.
+A run whose generator was at fault is INVALID and gives no figure; one whose endpoint did not keep up is a FAIL of the
+endpoint, whatever its verdict was called. FOUND: in some series a load passes and a higher one fails; HOLDS: loads pass
+and none fails; MEASURED: nothing was promised.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from plimsoll.reports.models.comparison_parts import FrontPart, front_part
-from plimsoll.reports.models.sweep_curves import (
+from plimsoll.reports.models.sweep_parts import (
     RISING,
+    MetricPart,
+    Outcome,
+    PointOutcome,
+    PromisePart,
+    SeriesPart,
+    Setting,
+    SweepPoint,
+    SweepReport,
     at,
     bend_of,
     good,
@@ -25,19 +34,9 @@ from plimsoll.reports.models.sweep_curves import (
     standings,
     times_of,
 )
-from plimsoll.reports.models.sweep_parts import (
-    MetricPart,
-    Outcome,
-    PointOutcome,
-    PromisePart,
-    SeriesPart,
-    Setting,
-    SweepPoint,
-    SweepReport,
-)
-from plimsoll.reports.parts.parts import Number, ObjectiveResult
+from plimsoll.reports.parts.parts import Number, ObjectiveResult, part
 from plimsoll.reports.report import Report
-from plimsoll.slo.comparison.pareto import Point, front
+from plimsoll.slo.comparison.tiers import Point, front
 from plimsoll.slo.search.curve import Standing, pace, saturated
 
 #: The promise of a report that says whether the endpoint kept up.
@@ -103,7 +102,7 @@ def figures(report: Report) -> Figures:
         completion=report.counts.ok / measured if measured else 0.0,
         requests=measured,
         metrics={
-            name: MetricPart(unit=metric.unit, p50=metric.p50, p90=metric.p90, p99=metric.p99)
+            name: part(MetricPart, metric)
             for name, metric in report.metrics.items()
             if metric.unit == "ns" and metric.n and name not in _OURS
         },
@@ -140,19 +139,25 @@ def point(settings: Mapping[str, Setting], x: float, runs: Sequence[Seen]) -> Sw
         outcome=outcome,
         reasons=reasons,
         unstable=any(one.unstable for one in sound),
-        offered_per_s=_middle(sound, lambda one: one.offered_per_s),
-        achieved_per_s=_middle(sound, lambda one: one.achieved_per_s),
-        goodput_per_s=_middle(sound, lambda one: one.goodput_per_s),
-        good_fraction=_middle(sound, lambda one: one.good_fraction),
-        output_tokens_per_s=_middle(sound, lambda one: one.output_tokens_per_s),
-        completion=_middle(sound, lambda one: one.completion),
         requests=sum(one.requests for one in sound),
-        pace=_middle(sound, lambda one: one.pace),
+        **{name: _middle(sound, name) for name in _MIDDLES},
         achieved_range=(min(achieved), max(achieved)) if len(achieved) > 1 else None,
         metrics=_metrics(sound),
         objectives=_promises(sound),
         runs=named,
     )
+
+
+#: Figures of a point that are the median of its runs.
+_MIDDLES = (
+    "offered_per_s",
+    "achieved_per_s",
+    "goodput_per_s",
+    "good_fraction",
+    "output_tokens_per_s",
+    "completion",
+    "pace",
+)
 
 
 def _outcome(runs: Sequence[Seen], made: Sequence[Figures], sound: Sequence[Figures]) -> tuple[PointOutcome, list[str]]:
@@ -171,8 +176,8 @@ def _outcome(runs: Sequence[Seen], made: Sequence[Figures], sound: Sequence[Figu
     return "INCONCLUSIVE", [f"the runs differ: {counts}", *reasons]
 
 
-def _middle(sound: Sequence[Figures], of: Callable[[Figures], float | None]) -> float | None:
-    values = [value for one in sound if (value := of(one)) is not None]
+def _middle(sound: Sequence[Figures], name: str) -> Any:
+    values = [value for one in sound if (value := getattr(one, name)) is not None]
     return statistics.median(values) if values else None
 
 
@@ -186,13 +191,9 @@ def _metrics(sound: Sequence[Figures]) -> dict[str, MetricPart]:
     names = dict.fromkeys(name for one in sound for name in one.metrics)
     made = {}
     for name in names:
-        parts = [one.metrics[name] for one in sound if name in one.metrics]
-        made[name] = MetricPart(
-            unit=parts[0].unit,
-            p50=_median([part.p50 for part in parts]),
-            p90=_median([part.p90 for part in parts]),
-            p99=_median([part.p99 for part in parts]),
-        )
+        found = [one.metrics[name] for one in sound if name in one.metrics]
+        middle = {key: _median([getattr(one, key) for one in found]) for key in ("p50", "p90", "p99")}
+        made[name] = MetricPart(unit=found[0].unit, **middle)
     return made
 
 
@@ -201,18 +202,8 @@ def _promises(sound: Sequence[Figures]) -> list[PromisePart]:
     for index, first in enumerate(sound[0].objectives):
         same = [one.objectives[index] for one in sound if len(one.objectives) > index]
         outcomes = {one.outcome for one in same}
-        made.append(
-            PromisePart(
-                objective=first.objective,
-                outcome=outcomes.pop() if len(outcomes) == 1 else "INCONCLUSIVE",
-                observed=_median([one.observed for one in same]),
-                threshold=first.threshold,
-                unit=first.unit,
-                indicator=first.indicator,
-                statistic=first.statistic,
-                operator=first.operator,
-            )
-        )
+        outcome = outcomes.pop() if len(outcomes) == 1 else "INCONCLUSIVE"
+        made.append(part(PromisePart, first, outcome=outcome, observed=_median([one.observed for one in same])))
     return made
 
 
@@ -260,19 +251,14 @@ def build(about: About, courses: Sequence[Course]) -> SweepReport:
     points = [p for one in series for p in one.points]
     outcome = _whole_outcome(points, about.promised)
     started = [s.figures.started_at for c in courses for p in c.places for s in p.seen if s.figures is not None]
-    return SweepReport(
-        name=about.name,
+    return part(
+        SweepReport,
+        about,
         outcome=outcome,
-        variables={name: list(values) for name, values in about.variables.items()},
-        x=about.x,
-        objectives=list(about.objectives),
-        repeats=about.repeats,
         series=series,
         fronts=_fronts(about, series, courses),
         warnings=_warnings(points, about),
         exit_code=_exit_code(outcome, points),
-        plimsoll=about.plimsoll,
-        command=about.command,
         started_at=min((text for text in started if text), default=""),
     )
 
@@ -306,9 +292,11 @@ def _whole_outcome(points: Sequence[SweepPoint], promised: bool) -> Outcome:
 
 
 def _exit_code(outcome: Outcome, points: Sequence[SweepPoint]) -> int:
-    """0 some point holds (or nothing was promised and some was carried), 1 none, 3 can't tell, 4 a point is INVALID, 5 no endpoint.
+    """0 some point holds (or nothing was promised and some was carried), 1 none, 3 can't tell, 4 a point is INVALID, 5
+    no endpoint.
 
-    With a point that says nothing the grid that was asked for is not there: whoever reads only the code must not take it for whole.
+    With a point that says nothing the grid that was asked for is not there: whoever reads only the code must not take
+    it for whole.
     """
     if any(point.outcome == "INVALID" for point in points):
         return 4
@@ -320,7 +308,8 @@ def _warnings(points: Sequence[SweepPoint], about: About) -> list[str]:
     for outcome, what in (
         (
             "INVALID",
-            "INVALID: the generator was at fault there, and they say nothing. With --retries 2 such a run is sent again",
+            "INVALID: the generator was at fault there, and they say nothing. With --retries 2 such a run is sent "
+            "again",
         ),
         ("UNREACHABLE", "not measured, because the endpoint could not be reached"),
         ("PENDING", "not run: the sweep was stopped. Go on with --resume"),
@@ -331,14 +320,20 @@ def _warnings(points: Sequence[SweepPoint], about: About) -> list[str]:
             said.append(f"{len(there)} of {len(points)} points are {what}{f' ({one})' if one else ''}")
     if about.x == "concurrency":
         said.append(
-            "closed loops: a slow endpoint is asked less, so their latencies are too good near saturation. Sweep a rate to judge"
+            "closed loops: a slow endpoint is asked less, so their latencies are too good near saturation. Sweep a "
+            "rate to judge"
         )
     return said
 
 
 def _fronts(about: About, series: Sequence[SeriesPart], courses: Sequence[Course]) -> list[FrontPart]:
     """Throughput against what one user sees, over every setting that kept up."""
-    kept = [(one, point, place) for one, course in zip(series, courses, strict=True) for point, place in zip(one.points, course.places, strict=True) if point.measured]  # fmt: skip
+    kept = [
+        (one, point, place)
+        for one, course in zip(series, courses, strict=True)
+        for point, place in zip(one.points, course.places, strict=True)
+        if point.measured
+    ]
     speed, late = [], []
     wait = next((name for name in times_of([p for _, p, _ in kept]) if name in ("ttft", "latency")), None)
     promised = all(good(p) is not None for _, p, _ in kept)
@@ -353,12 +348,14 @@ def _fronts(about: About, series: Sequence[SeriesPart], courses: Sequence[Course
         waits = [run.metrics[wait].p99 for run in runs if wait is not None and wait in run.metrics]
         done = [run.goodput_per_s if promised else run.achieved_per_s for run in runs]
         if waits and len(waits) == len(runs) and all(value is not None for value in (*waits, *done)):
-            late.append(Point(name, tuple(float(v) / _MS for v in waits if v is not None), tuple(v for v in done if v is not None), one.label))  # fmt: skip
+            waited = tuple(float(value) / _MS for value in waits if value is not None)
+            late.append(Point(name, waited, tuple(value for value in done if value is not None), one.label))
     what = ("Goodput", "good requests/s") if promised else ("Throughput", "answered requests/s")
+    pace_of_one = "tokens/s of one user (1 / p90 of TPOT)"
     made = [
-        _front("Throughput against interactivity", "tokens/s of one user (1 / p90 of TPOT)", "output tokens/s", speed, "higher"),
+        _front("Throughput against interactivity", pace_of_one, "output tokens/s", speed, "higher"),
         _front(f"{what[0]} against p99({wait})", f"p99({wait}), ms", what[1], late, "lower"),
-    ]  # fmt: skip
+    ]
     return [one for one in made if one is not None and one.points]
 
 

@@ -1,9 +1,8 @@
 """The parts of a report: frozen values a renderer may show, one class per key of ``report.json``.
 
-Conventions of every part: times are integer nanoseconds, rates are per second, fractions lie in 0..1. A
-number that is infinite (a failed request ranks as infinitely slow) is ``null`` in JSON, because JSON has no
-infinity; the ``failed`` or ``n`` beside it says why. ``part`` makes one of a value of ``slo``; nothing is
-computed or formatted here.
+Conventions of every part: times are integer nanoseconds, rates are per second, fractions lie in 0..1. A number that is
+infinite (a failed request ranks as infinitely slow) is ``null`` in JSON, because JSON has no infinity; the ``failed``
+or ``n`` beside it says why. ``part`` makes one of a value of ``slo``; nothing is computed or formatted here.
 """
 
 from __future__ import annotations
@@ -12,10 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from plimsoll.reports.wording.units import Number as Number
 from plimsoll.slo.records.foreign import printable as printable
-
-#: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
-Number = int | float | None
 
 #: Text from outside: a scenario, a server, a command line.
 Text = Annotated[str, AfterValidator(printable)]
@@ -31,13 +28,23 @@ _Part = TypeVar("_Part", bound=BaseModel)
 
 
 def part(kind: type[_Part], *values: object, **given: Any) -> _Part:
-    """A part that says ``values``: its fields are theirs of the same name, the first one's that has it, but for what is ``given``."""
+    """A part that says ``values``: its fields are theirs of the same name, the first one's that has it, but for what is
+    ``given``.
+    """
     found: dict[str, Any] = {}
     for name in kind.model_fields.keys() - given.keys():
         of = next((value for value in values if hasattr(value, name)), None)
         if of is not None:
             found[name] = getattr(of, name)
     return kind.model_validate({**found, **given}, from_attributes=True)
+
+
+class Result(BaseModel, frozen=True, extra="forbid"):
+    """What a command finds, as it writes it to a file of its own."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain dicts and lists with the public key names."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class Scenario(BaseModel, frozen=True, extra="forbid"):
@@ -96,8 +103,8 @@ class Lag(BaseModel, frozen=True, extra="forbid"):
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed, ``cause`` whose
-    doing it is (where it is broken).
+    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed,
+    ``cause`` whose doing it is (where it is broken).
     """
 
     name: str
@@ -171,7 +178,8 @@ class Validity(BaseModel, frozen=True, extra="forbid"):
     gc_pause_max_ns: int = 0
     pool_waits: int = Field(
         default=0,
-        description="requests that waited for one of max_connections connections, or over gRPC for a place on a connection",
+        description="requests that waited for one of max_connections connections, or over gRPC for a place on a "
+        "connection",
     )
     pool_wait_p99_ns: int = 0
     generator_error: GeneratorError = GeneratorError()
@@ -287,9 +295,7 @@ class Statistics(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
 
 
 class Metric(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
-    """One indicator over every measured request, failures ranked as infinitely bad; ``of_ok`` leaves
-    failures out.
-    """
+    """One indicator over every measured request, failures ranked as infinitely bad; ``of_ok`` leaves failures out."""
 
     unit: str
     n: int = 0

@@ -1,21 +1,28 @@
 """Each kind of failure on its own: how many, when, from which workers, after how long, and which requests to look for.
 
-A kind is a status, an HTTP code and an error text whose numbers and hexadecimal runs are taken as one, so that
-"request 8a41f3c09b timed out" a thousand times is one line. Explains nothing away: every failed request is in exactly one
-kind or in ``other``.
+A kind is a status, an HTTP code and an error text whose numbers and hexadecimal runs are taken as one, so that "request
+8a41f3c09b timed out" a thousand times is one line. Explains nothing away: every failed request is in exactly one kind
+or in ``other``.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from pydantic import BaseModel, Field
 
+from plimsoll.reports.blocks.document import Block, Card, Column, Drawings, Facts, On, Row, Section, Sentence, Table
+from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.parts.parts import Text
-from plimsoll.reports.sections.provenance import public_text
+from plimsoll.reports.parts.provenance import public_text
 from plimsoll.reports.sections.slowest import request_id
+from plimsoll.reports.svg.ink import element, join, line
+from plimsoll.reports.svg.plot import Canvas, svg
+from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
 from plimsoll.slo.statistics.distribution import quantile
 
@@ -145,3 +152,101 @@ def _until(waits: IntArray, known: BoolArray) -> Until | None:
         return None
     ordered = np.sort(waits[known]).astype(np.float64)
     return Until(min=int(ordered[0]), p50=int(quantile(ordered, "0.5")), max=int(ordered[-1]))
+
+
+# -- in words -------------------------------------------------------------------------------------------------
+
+_SPARK = Canvas(240, 34, left=0, right=0)
+
+
+def blocks(part: Failures, report: Any) -> list[Block]:
+    """How requests ended, and each kind of failure: a row where there is little room, a card of its own on the page."""
+    statuses = [(name, units.count(number)) for name, number in report.counts.by_status.items() if number]
+    ended: list[Block] = [Facts(statuses)] if statuses else []
+    ended += [_card(kind, part, report.slowest.ids_sent) for kind in part.kinds]
+    if part.other:
+        ended.append(Sentence(f"{units.many(part.other, 'more failure')} of other kinds.", fine=True))
+    found: list[Block] = [Section("How requests ended", [Card(ended)], on=On.PAGE)] if ended else []
+    if report.counts.failed:
+        name = f"Failures ({units.count(report.counts.failed)})"
+        found.append(Section(name, [_table(part)], folded=name, on=On.WRITTEN))
+    return found
+
+
+def _table(part: Failures) -> Table:
+    columns = [
+        Column("status", right=False, titled="Status"),
+        Column("error", right=False, titled="Error"),
+        Column("requests", titled="Requests"),
+    ]
+    rows = [Row([_name(kind), _said(kind), units.count(kind.count)]) for kind in part.kinds]
+    rows += [Row(["", "other kinds", units.count(part.other)])] if part.other else []
+    return Table(columns, rows, title="Failures")
+
+
+def _card(kind: FailureKind, part: Failures, ids_sent: bool) -> Card:
+    return Card(
+        [Drawings([("", partial(_spark, kind, part))]), Sentence(_said(kind)), Facts(_facts(kind, ids_sent))],
+        code=_name(kind),
+        aside=f"{units.count(kind.count)}, {units.percent(kind.share, 3)} of all",
+        look="failure",
+    )
+
+
+def _name(kind: FailureKind) -> str:
+    """A kind's status, with the code that came with it."""
+    return kind.status if kind.code is None else f"{kind.status} {kind.code}"
+
+
+def _said(kind: FailureKind) -> str:
+    """A kind's most frequent text, and how many others it stands for."""
+    others = f" ({units.count(kind.texts)} texts that differ in numbers only)" if kind.texts > 1 else ""
+    return (kind.text or "no error text") + others
+
+
+def _facts(kind: FailureKind, ids_sent: bool) -> list[tuple[str, str]]:
+    first, last = _moment(kind.first_ns), _moment(kind.last_ns)
+    facts = [("When", f"at {first}" if kind.count == 1 else f"{first} to {last}")]
+    if kind.until_ns is not None:
+        wait = kind.until_ns
+        spread = units.duration(wait.p50)
+        if kind.count > 1:
+            spread = f"median {spread}, {units.duration(wait.min)} to {units.duration(wait.max)}"
+        facts.append(("Failed after", f"{spread} since due"))
+    else:
+        facts.append(("Failed after", "never sent"))
+    if kind.answered:
+        facts.append(("After the first token", f"{units.count(kind.answered)} of {units.count(kind.count)}"))
+    if kind.n_workers:
+        more = f" and {kind.n_workers - len(kind.workers)} more" if kind.n_workers > len(kind.workers) else ""
+        facts.append(("Workers", ", ".join(str(worker) for worker in kind.workers) + more))
+    if kind.request_ids:
+        facts.append(("Request ids" if ids_sent else "Rows (ids were not sent)", ", ".join(kind.request_ids)))
+    return facts
+
+
+def _moment(at_ns: int) -> str:
+    return units.duration(at_ns, 4) if at_ns else "0 s"
+
+
+def _spark(kind: FailureKind, failures: Failures) -> Markup | None:
+    """Failures of the kind over the run's time, as bars."""
+    if not any(kind.steps):
+        return None
+    high, width = max(kind.steps), _SPARK.width / len(kind.steps)
+    base = _SPARK.height - 3
+    bars = [
+        element(
+            "rect", x=i * width, y=base - max(n / high * 28, 2.5), width=max(width - 1, 1.5),
+            height=max(n / high * 28, 2.5), class_="s-error bar",
+        )
+        for i, n in enumerate(kind.steps)
+        if n
+    ]  # fmt: skip
+    length = units.duration(failures.step_ns * len(kind.steps))
+    most = f"at most {units.count(high)} in {units.duration(failures.step_ns)}"
+    label = f"{units.count(kind.count)} failures over {length}, {most}"
+    return svg(_SPARK, join([line(0, base + 0.5, _SPARK.width, base + 0.5, "base"), *bars]), label)
+
+
+SECTION = ReportSection("failures", 110, lambda run: failures_part(run.records, run.run_id), blocks)

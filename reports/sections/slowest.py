@@ -1,4 +1,5 @@
-"""The slowest answers with every stamp they have: where the time went, and by which id to look for them in a server's log.
+"""The slowest answers with every stamp they have: where the time went, and by which id to look for them in a server's
+log.
 
 Successful requests only, by value: a failed request is slower than all of them, and what is known about it is in
 ``plimsoll.reports.sections.failures``. Nothing is judged here, and no stage is blamed.
@@ -6,14 +7,32 @@ Successful requests only, by value: a failed request is slower than all of them,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from plimsoll.reports.blocks.document import (
+    Block,
+    Card,
+    Cell,
+    Column,
+    Figures,
+    Folded,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Table,
+)
+from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.parts.parts import Text
-from plimsoll.reports.sections.provenance import public_text
+from plimsoll.reports.parts.provenance import public_text
+from plimsoll.reports.svg.bars import Bar, between, staged
+from plimsoll.reports.svg.plot import Chart, Key
+from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import IntArray, Phase, Records, Stamp, Status, TokensFrom
 
 MAX_SLOWEST = 10
@@ -27,9 +46,9 @@ STAGES = ("ready", "sent", "first_byte", "headers", "first_token", "first_answer
 
 
 class Stages(BaseModel, frozen=True, extra="forbid"):
-    """Nanoseconds from when the request was due; null: it did not happen. ``ready``: the generator took it up; ``sent``: its
-    first byte left, once there was a connection for it; the others are arrivals. ``first_answer``: the first token that is
-    no reasoning.
+    """Nanoseconds from when the request was due; null: it did not happen. ``ready``: the generator took it up;
+    ``sent``: its first byte left, once there was a connection for it; the others are arrivals. ``first_answer``: the
+    first token that is no reasoning.
     """
 
     ready: int | None = None
@@ -91,7 +110,8 @@ def _top(values: IntArray) -> list[int]:
     """Positions of the greatest values, greatest first, the earlier one first among equals; negative ones are none."""
     known = np.flatnonzero(values >= 0)
     if len(known) > MAX_SLOWEST:
-        # All that are at least as great as the tenth greatest: ties are then settled by position, whatever the sort does.
+        # All that are at least as great as the tenth greatest: ties are then settled by position, whatever the sort
+        # does.
         least = np.partition(values[known], -MAX_SLOWEST)[-MAX_SLOWEST]
         known = known[values[known] >= least]
     order = np.lexsort((known, -values[known]))[:MAX_SLOWEST]
@@ -128,3 +148,95 @@ def _request(records: Records, row: int, value_ns: int, run_id: str) -> SlowRequ
         stamp=Stamp(int(records.columns["stamp"][row])).name.lower(),
         server_timing="" if timing is None else public_text(records.timings[timing])[:_TEXT],
     )
+
+
+# -- in words -------------------------------------------------------------------------------------------------
+
+#: The stages that are drawn, by the stamp each ends with. The end of the headers is in the table only.
+DRAWN = ("ready", "sent", "first_byte", "first_token", "first_answer", "last_token", "done")
+_NAMES = MappingProxyType(
+    {
+        "ready": "generator late",
+        "sent": "waits for a connection",
+        "first_byte": "waits for the first byte",
+        "first_token": "to the first token",
+        "first_answer": "reasons",
+        "last_token": "tokens",
+        "done": "to the end",
+    }
+)
+_TITLES = MappingProxyType({"ttft": "Slowest to their first token", "latency": "Slowest to their end"})
+#: A stage of less than this share of the longest bar is no more than a hair line: the legend leaves it out.
+_VISIBLE = 0.003
+
+
+def blocks(part: Slowest, _report: object) -> list[Block]:
+    """By time to first token and by latency: a chart and a table each, on the page only; none when too little was
+    measured.
+    """
+    groups = [(title, getattr(part, name)) for name, title in _TITLES.items()]
+    cards: list[Block] = [_card(title, requests) for title, requests in groups if len(requests) > 1]
+    return [Section("The slowest requests", [*cards, Sentence(note(part), fine=True)], on=On.PAGE)] if cards else []
+
+
+def note(part: Slowest) -> str:
+    """What is not among them."""
+    ids = "Ids are the x-request-id of each request" if part.ids_sent else "Ids were not sent with the requests"
+    lost = units.many(part.failed, "failed request")
+    failed = f" {lost} rank{'s' if part.failed == 1 else ''} as slower than all of these." if part.failed else ""
+    return f"Stages from when a request was due. {ids}; rows of requests.parquet have them too.{failed}"
+
+
+def _card(title: str, requests: Sequence[SlowRequest]) -> Card:
+    columns = [Column("Request", right=False, names=True), Column("due")]
+    columns += [Column(stage.replace("_", " ")) for stage in STAGES]
+    table = Table(columns, [Row(_row(request)) for request in requests], look="stamps")
+    drawn = Figures(partial(_charts, title, requests), bare=True)
+    return Card([drawn, Folded("Every stamp, as time since due", [table])])
+
+
+def _charts(title: str, requests: Sequence[SlowRequest]) -> list[Chart]:
+    bars = [Bar(_label(request), _stages(request)) for request in requests]
+    short = [Bar(_label(request, short=True), _stages(request)) for request in requests]
+    longest = max(end for bar in bars for _, _, end in bar.stages)
+    used = {stage for bar in bars for stage, begin, end in bar.stages if end - begin > _VISIBLE * longest}
+    legend = [Key(_NAMES[stage], f"to-{stage}", "bar") for stage in DRAWN if f"to-{stage}" in used]
+    return [staged(title, legend, bars, short)]
+
+
+def _stages(request: SlowRequest) -> list[tuple[str, int, int]]:
+    stamps: list[tuple[str, int | None]] = [(stage, getattr(request.stages_ns, stage)) for stage in DRAWN]
+    return between(stamps)
+
+
+def _label(request: SlowRequest, short: bool = False) -> str:
+    parts = [request.request_id, units.duration(request.value_ns), f"due {units.duration(request.due_ns, 4)}"]
+    if request.n_out is not None:
+        whose = "planned " if request.n_in_planned else ""
+        told = f"{units.count(request.n_in)} {whose}in, " if request.n_in is not None else ""
+        parts.append(f"{told}{units.count(request.n_out)} out")
+    if not short:
+        parts += [request.server_timing] if request.server_timing else []
+    return "  ·  ".join(parts)
+
+
+def _row(request: SlowRequest) -> list[str | Cell]:
+    stamps = [getattr(request.stages_ns, stage) for stage in STAGES]
+    due = units.duration(request.due_ns, 6) if request.due_ns else "0 s"
+    times = [units.NOTHING if at is None else units.duration(at) for at in stamps]
+    return [Cell("", code=request.request_id, aside=_more(request)), due, *times]
+
+
+def _more(request: SlowRequest) -> str:
+    parts = [f"{request.status} {request.code}" if request.code is not None else request.status]
+    parts += [f"worker {request.worker}"] if request.worker is not None else []
+    parts.append(f"{request.stamp} stamps")
+    if request.connect_ns is not None:
+        parts.append(f"opened its connection in {units.duration(request.connect_ns)}")
+    parts += [request.server_timing] if request.server_timing else []
+    return " · ".join(parts)
+
+
+SECTION = ReportSection(
+    "slowest", 120, lambda run: slowest_part(run.records, run.run_id, bool(run.options.get("request_id", True))), blocks
+)

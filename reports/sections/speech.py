@@ -1,23 +1,24 @@
 """The part of a report on speech: words, playback and audio of the whole run, under report key ``speech``.
 
-What single sessions did is in the metrics; here is what only the run as a whole has: the pooled word error rate by slice with
-its normaliser, playback under several buffers from the same arrivals, audio seconds per second, and what the generator's own audio was
-worth. Nothing is judged. Its tables are the same on every page.
+What single sessions did is in the metrics; here is what only the run as a whole has: the pooled word error rate by
+slice with its normaliser, playback under several buffers from the same arrivals, audio seconds per second, and what the
+generator's own audio was worth. Nothing is judged. Its tables are the same on every page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
 
+from plimsoll.reports.blocks.document import Block, Card, Column, Facts, On, Row, Section, Sentence, Table
+from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.parts.parts import Lag, Text, part
-from plimsoll.reports.sections.provenance import public_text
+from plimsoll.reports.parts.provenance import public_text
 from plimsoll.reports.wording import units
 from plimsoll.slo.judge import Judged
-from plimsoll.slo.metrics.word_error_rate import WordErrorRate
+from plimsoll.slo.metrics.word_errors import WordErrorRate
 
 #: Slices shown in the formats for people, those of most words; the JSON has all.
 MOST_SLICES = 24
@@ -25,7 +26,9 @@ _SLICE_NAME = 60
 
 
 class WordErrors(BaseModel, frozen=True, extra="forbid"):
-    """Pooled: errors over words. Null: no word to count. Of ``sessions``, ``failed`` failed and are wrong in every word."""
+    """Pooled: errors over words. Null: no word to count. Of ``sessions``, ``failed`` failed and are wrong in every
+    word.
+    """
 
     sessions: int
     failed: int = 0
@@ -67,7 +70,9 @@ class Playback(BaseModel, frozen=True, extra="forbid"):
 
 
 class SentAudio(BaseModel, frozen=True, extra="forbid"):
-    """Paced audio as it was sent: ``late`` sessions by the generator's fault, ``held`` ones by the endpoint's back-pressure."""
+    """Paced audio as it was sent: ``late`` sessions by the generator's fault, ``held`` ones by the endpoint's
+    back-pressure.
+    """
 
     sessions: int
     frames: int
@@ -80,7 +85,9 @@ class SentAudio(BaseModel, frozen=True, extra="forbid"):
 
 
 class Speech(BaseModel, frozen=True, extra="forbid"):
-    """``sessions`` measured requests with audio in or out, by how they were paced; those that only received are in no pace."""
+    """``sessions`` measured requests with audio in or out, by how they were paced; those that only received are in no
+    pace.
+    """
 
     sessions: int
     paces: dict[str, int]
@@ -136,14 +143,14 @@ def _words(one: WordErrorRate) -> WordErrors:
 # -- in words -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A table: the first cell of a row names it, the others are numbers. ``note`` goes below, "" for none."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+def blocks(part: Speech, report: Any) -> list[Block]:
+    """One number each of the whole run, then word errors by slice and playback by buffer, of a run that has them."""
+    shown: list[Block] = [Facts(facts(part), title="Speech")]
+    if part.wer is not None:
+        shown += word_table(part, part.wer, report.confidence)
+    if part.playback is not None:
+        shown += _playback_table(part.playback)
+    return [Section("Speech", [Card(shown)], folded="Speech")]
 
 
 def facts(part: Speech) -> list[tuple[str, str]]:
@@ -171,23 +178,15 @@ def _sent_facts(sent: SentAudio) -> list[tuple[str, str]]:
         ("Sessions sent late audio", f"{units.count(sent.late)} of {units.count(sent.sessions)}, by this host"),
     ]
     if sent.unsent_bytes is not None and sent.unsent_ns is not None:
-        most = f"at most {units.count(sent.unsent_bytes)} bytes ({units.duration(sent.unsent_ns)} of audio) waited to be taken"
+        audio = f"{units.duration(sent.unsent_ns)} of audio"
+        most = f"at most {units.count(sent.unsent_bytes)} bytes ({audio}) waited to be taken"
         held = f"; {units.many(sent.held, 'session')} held up" if sent.held else ""
         found.append(("Back-pressure", most + held))
     return found
 
 
-def tables(part: Speech, confidence: float) -> list[Rows]:
-    """Word errors by slice, and playback by buffer; those that the run has."""
-    found = []
-    if part.wer is not None:
-        found.append(_word_table(part, part.wer, confidence))
-    if part.playback is not None:
-        found.append(_playback_table(part.playback))
-    return found
-
-
-def _word_table(part: Speech, whole: WordErrors, confidence: float) -> Rows:
+def word_table(part: Speech, whole: WordErrors, confidence: float) -> list[Block]:
+    """Word errors by slice."""
     named = [one for one in part.slices if one.name or len(part.slices) > 1]
     shown = sorted(sorted(named, key=lambda one: -one.wer.words)[:MOST_SLICES], key=lambda one: one.name)
     rows = [("all", *_word_cells(whole)), *((one.name or "no slice", *_word_cells(one.wer)) for one in shown)]
@@ -198,12 +197,8 @@ def _word_table(part: Speech, whole: WordErrors, confidence: float) -> Rows:
         said.append(f"{units.many(whole.failed, 'session')} failed and counted as wrong in every word.")
     if len(named) > len(shown):
         said.append(f"{units.many(len(named) - len(shown), 'more slice')} in the JSON.")
-    return Rows(
-        "Word error rate",
-        ("slice", "WER", units.bounds(confidence), "errors", "words", "sessions"),
-        tuple(rows),
-        " ".join(said),
-    )
+    heads = ("slice", "WER", units.bounds(confidence), "errors", "words", "sessions")
+    return _table("Word error rate", heads, rows, " ".join(said))
 
 
 def _word_cells(one: WordErrors) -> tuple[str, ...]:
@@ -212,7 +207,7 @@ def _word_cells(one: WordErrors) -> tuple[str, ...]:
     return rate, bounds, units.count(one.errors), units.count(one.words), units.count(one.sessions)
 
 
-def _playback_table(part: Playback) -> Rows:
+def _playback_table(part: Playback) -> list[Block]:
     rows = [
         (
             "nothing" if not one.prebuffer_ns else units.duration(one.prebuffer_ns),
@@ -224,11 +219,22 @@ def _playback_table(part: Playback) -> Rows:
     ]
     delay = part.startup_delay_ns
     note = (
-        f"{units.many(part.n, 'successful answer')} played at 1x from their arrivals; a chunk up to 20 ms late is in time. To play without a break "
-        f"they need a start later than the first chunk by p50 {_span(delay.p50)}, p99 {_span(delay.p99)}, max {_span(delay.max)}."
+        f"{units.many(part.n, 'successful answer')} played at 1x from their arrivals; a chunk up to 20 ms late is in "
+        f"time. To play without a break they need a start later than the first chunk by p50 {_span(delay.p50)}, p99 "
+        f"{_span(delay.p99)}, max {_span(delay.max)}."
     )
-    return Rows("Playback", ("gathered first", "stalled", "without a stall", "longest stall"), tuple(rows), note)
+    return _table("Playback", ("gathered first", "stalled", "without a stall", "longest stall"), rows, note)
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> list[Block]:
+    """The first cell of a row names it, the others are numbers; the note stands below."""
+    columns = [Column(heads[0], right=False, names=True), *map(Column, heads[1:])]
+    table = Table(columns, [Row(row) for row in rows], title=title)
+    return [Sentence("", lead=title, on=On.MARKDOWN | On.PAGE), table, Sentence(note, fine=True, close=True)]
 
 
 def _span(value: int | None) -> str:
     return units.NOTHING if value is None else units.duration(value)
+
+
+SECTION = ReportSection("speech", 90, lambda run: speech_part(run.judged, run.manifest, run.scenario), blocks)

@@ -1,14 +1,20 @@
-"""Warm-up, drift and the steady stretch of a run, in the report and in words. They are proposals and observations: no verdict reads them."""
+"""Warm-up, drift and the steady stretch of a run, in the report and in words. They are proposals and observations: no
+verdict reads them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from plimsoll.reports.blocks.document import Block, Card, Column, Facts, On, Row, Section, Sentence, Table
+from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.parts.parts import Number, Text, part
 from plimsoll.reports.wording import units
+from plimsoll.reports.wording.phrases import sentence
 from plimsoll.slo.statistics.warmup import Incident
 from plimsoll.slo.verdict.steadiness import Steadiness
 
@@ -96,8 +102,8 @@ def _warmup_notes(metric: str, found: Proposal | None) -> list[str]:
     if found.incident:
         how = "slower" if found.distance > 0 else "faster"
         return [
-            f"the first {units.duration(found.until_ns, 2)} ({units.many(found.drop, 'request')}) are {how} than the rest ({levels}), but "
-            f"{found.incident}: that is no warm-up to leave out. Find out what happened then"
+            f"the first {units.duration(found.until_ns, 2)} ({units.many(found.drop, 'request')}) are {how} than the "
+            f"rest ({levels}), but {found.incident}: that is no warm-up to leave out. Find out what happened then"
         ]
     if found.too_short:
         falls = "it may be warm-up to the end. Run for longer"
@@ -123,3 +129,75 @@ def _drift_notes(metric: str, drift: list[Drift]) -> list[str]:
         f"{worst.percentile} of {metric} {how}{by} from window to window of the run (Mann-Kendall p = {worst.p:.2g}): "
         "it depends on how long the run was"
     ]
+
+
+def blocks(part: SteadinessPart, _report: object) -> list[Block]:
+    """Warm-up, drift and steady stretch, on the page only."""
+    facts = [*_warmup(part.warmup), *_stretch(part)]
+    shown: list[Block] = [Sentence(sentence(note)) for note in part.notes]
+    shown += [Facts(facts)] if facts else []
+    if part.drift:
+        head = f"{part.metric} in {max(len(part.edges_ns) - 1, 0)} windows"
+        columns = [Column(head, right=False, names=True), Column("trend", right=False), Column("p (Mann-Kendall)")]
+        columns += [Column("change of level"), Column("lowest"), Column("highest")]
+        shown.append(Table(columns, [Row(_drift(drift)) for drift in part.drift]))
+    return [Section("Was the run steady?", [Card(shown)], on=On.PAGE)]
+
+
+def _warmup(found: Proposal | None) -> list[tuple[str, str]]:
+    if found is None:
+        return [("Warm-up", "not judged: fewer than 100 values")]
+    if found.incident:
+        return [("Warm-up", f"none to leave out: {found.incident}")]
+    if found.too_short:
+        return [("Warm-up", "may be longer than half of the run")]
+    if not found.proposed:
+        return [("Warm-up", "none to leave out")]
+    levels = ""
+    if found.before_ns is not None and found.after_ns is not None:
+        levels = f"; median {units.duration(found.before_ns)} before, {units.duration(found.after_ns)} after"
+    return [
+        (
+            "Warm-up (MSER-5)",
+            f"the first {units.duration(found.until_ns)}, {units.many(found.drop, 'request')}{levels}",
+        ),
+        ("Left out of the numbers", "nothing: the cut is a proposal"),
+    ]
+
+
+def _stretch(part: SteadinessPart) -> list[tuple[str, str]]:
+    found = part.steady
+    if found is None:
+        return []
+    if found.since_ns is None or found.until_ns is None:
+        flat = (
+            found.verdict == "not_found" and bool(part.drift) and all(drift.direction == "none" for drift in part.drift)
+        )
+        levels = "none covers half of the run: its levels move up and down, with no trend either way"
+        return [("Steady stretch", levels if flat else found.verdict.replace("_", " "))]
+    span = (
+        f"{units.duration(found.since_ns)} to {units.duration(found.until_ns)}"
+        if found.since_ns
+        else (f"0 s to {units.duration(found.until_ns)}")
+    )
+    return [("Steady stretch", f"{found.verdict.replace('_', ' ')}, {span}")]
+
+
+def _drift(drift: Drift) -> list[str]:
+    change = "" if drift.change is None or drift.direction == "none" else f" by {units.percent(abs(drift.change), 2)}"
+    trend = {"up": "rises", "down": "falls", "none": "no trend"}[drift.direction]
+    shift = units.NOTHING if drift.shift_at_ns is None else f"at {units.duration(drift.shift_at_ns)}"
+    p = "< 0.001" if drift.p < 0.001 else f"{drift.p:.2g}"
+    ends = (_extreme(drift.value_ns, least=least) for least in (True, False))
+    return [drift.percentile, trend + change, p, shift, *ends]
+
+
+def _extreme(values: Sequence[int | float | None], least: bool) -> str:
+    known = [float("inf") if value is None else float(value) for value in values]
+    if not known:
+        return units.NOTHING
+    value = min(known) if least else max(known)
+    return units.INFINITE if value == float("inf") else units.duration(value)
+
+
+SECTION = ReportSection("steadiness", 140, lambda run: steadiness_part(run.judged.steadiness), blocks)

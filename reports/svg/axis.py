@@ -10,27 +10,7 @@ from itertools import pairwise
 from plimsoll.reports.wording import units
 
 _NS_PER_S = 1_000_000_000
-_CLOCK_STEPS_S = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    20,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    14400,
-    21600,
-    43200,
-    86400,
-)
+_CLOCK_STEPS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +85,7 @@ def _plain_time(value_ns: float) -> str:
 
 
 def logarithmic(low: float, high: float, start: float, end: float, unit: str, gap: float = 18) -> Axis:
-    """A logarithmic axis over ``low``..``high`` (both > 0), ticks at round values at least ``gap`` pixels
-    apart.
-    """
+    """A logarithmic axis over ``low``..``high`` (both > 0), ticks at round values at least ``gap`` pixels apart."""
     if high <= low * 1.0001:
         low, high = low / 1.5, high * 1.5
     bare = Axis(low, high, start, end, log=True)
@@ -130,19 +108,11 @@ def clock(low_ns: float, high_ns: float, start: float, end: float, count: int = 
     if span > _NS_PER_S * count:
         raw = span / _NS_PER_S / count
         step = next((s for s in _CLOCK_STEPS_S if s >= raw), nice_step(span / _NS_PER_S, count)) * float(_NS_PER_S)
-    return Axis(
-        low_ns,
-        low_ns + span,
-        start,
-        end,
-        ticks=[(v, units.seconds(v)) for v in _steps(low_ns, high_ns, step)],
-    )
+    return Axis(low_ns, low_ns + span, start, end, ticks=[(v, units.seconds(v)) for v in _steps(low_ns, high_ns, step)])
 
 
 def tail(n: int, start: float, end: float) -> Axis:
-    """Percentiles over log(1/(1-q)): each power of ten of the tail takes the same room; ends where ``n``
-    values do.
-    """
+    """Percentiles over log(1/(1-q)): each power of ten of the tail takes the same room; ends where ``n`` values do."""
     high = math.log10(2 * max(n, 2))
     marks = [(0.0, "0"), (math.log10(2), "50")]
     for power in range(1, 9):
@@ -153,7 +123,5 @@ def tail(n: int, start: float, end: float) -> Axis:
 
 
 def tail_at(q: float, n: int) -> float:
-    """Where quantile ``q`` of ``n`` values lies on ``tail``; the greatest value is put half a rank before
-    the end.
-    """
+    """Where quantile ``q`` of ``n`` values lies on ``tail``; the greatest value is put half a rank before the end."""
     return -math.log10(max(1.0 - q, 0.5 / max(n, 1)))

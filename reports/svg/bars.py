@@ -11,7 +11,7 @@ from markupsafe import Markup
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.reports.svg.axis import Axis, from_zero
 from plimsoll.reports.svg.ink import element, join, line, text
-from plimsoll.reports.svg.plot import Canvas, svg
+from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, svg
 from plimsoll.reports.wording import units
 
 _ROW = 34.0
@@ -58,6 +58,13 @@ def _tick(name: str, at: float, base: float, canvas: Canvas) -> Markup:
     return text(min(max(at, half), canvas.width - half), base + 18, name, "tick", "middle")
 
 
+def staged(title: str, legend: Sequence[Key], wide: Sequence[Bar], narrow: Sequence[Bar]) -> Chart:
+    """The chart of these bars; a narrow one has shorter labels."""
+    label = describe(wide, title)
+    drawn = [waterfall(bars, label, canvas_for(width, len(bars))) for bars, width in ((wide, 1080.0), (narrow, 420.0))]
+    return Chart(title, "", legend, *map(Picture, drawn))
+
+
 def between(stamps: Sequence[tuple[str, int | None]]) -> list[tuple[str, int, int]]:
     """Stages between neighbouring stamps that happened; each is named after the stamp it ends with."""
     known = [("due", 0), *((name, at) for name, at in stamps if at is not None)]
@@ -75,9 +82,7 @@ _MIDDLE = 20.0
 
 
 def whisker(result: ObjectiveResult) -> Markup | None:
-    """The interval as a whisker against the limit; None when there is nothing to draw (no data, no
-    threshold).
-    """
+    """The interval as a whisker against the limit; None when there is nothing to draw (no data, no threshold)."""
     if result.n == 0 or result.threshold is None:
         return None
     known = [v for v in (result.threshold, result.observed, *result.interval) if v is not None]

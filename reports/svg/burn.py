@@ -1,5 +1,5 @@
-"""Burn rate over the run's time: bars by part of the run, the rate that spends exactly the budget, and alerts where they
-would have fired.
+"""Error budgets: burn rate over the run with the alerts that would have fired, the bad share against the allowed one,
+and the part of the period's budget that is spent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plimsoll.reports.sections.budgets import BurnTimeline
+from plimsoll.reports.parts.charts import BurnTimeline
+from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.svg.axis import Axis, clock, from_zero
 from plimsoll.reports.svg.ink import element, join, line, text, text_width
 from plimsoll.reports.svg.plot import Canvas, Picture, grid, hover, series, svg
@@ -85,3 +86,62 @@ def _hover(data: BurnTimeline, x: Axis, y: Axis, canvas: Canvas) -> dict[str, ob
     spent = [units.percent(value, 3) for value in data.spent]
     lines.append(series("budget spent", "s-planned", [None] * len(spent), spent))
     return hover(canvas, [(x.at(a) + x.at(b)) / 2 for a, b in bounds], heads, lines)
+
+
+_GAUGE = Canvas(320, 56, left=4, right=4)
+_SPENT = Canvas(320, 18, left=4, right=4)
+_MIDDLE = 20.0
+
+
+def bad_share(name: str, sli: float, allowed: float, interval: tuple[Number, Number] = (None, None)) -> Markup:
+    """The bad share of a run as a bar, against the share that is allowed. ``interval``: of the good share."""
+    bad = 1.0 - sli
+    low, high = (None if end is None else 1.0 - end for end in reversed(interval))
+    left, right = _GAUGE.x_range
+    axis = Axis(0.0, min(1.0, max(allowed * 2, bad * 1.15, (high or 0.0) * 1.05)), left, right)
+    limit = axis.at(allowed)
+    drawn = [
+        element("rect", x=left, y=8, width=limit - left, height=24, class_="zone good"),
+        element("rect", x=limit, y=8, width=right - limit, height=24, class_="zone bad"),
+        element(
+            "rect", x=left, y=13, width=max(axis.at(bad) - left, 1.5) if bad > 0 else 0, height=14, class_="filled"
+        ),
+        _interval(low, high, axis),
+        line(limit, 2, limit, 38, "threshold"),
+        _label(f"allowed {units.percent(allowed, 3)}", limit),
+    ]
+    words = f"{units.percent(bad, 3)} bad, {units.percent(allowed, 3)} allowed"
+    return svg(_GAUGE, join(drawn), f"{name}: {words}")
+
+
+def _interval(low: Number, high: Number, axis: Axis) -> Markup:
+    if low is None or high is None or high <= low:
+        return Markup("")
+    begin, end = axis.at(low), axis.at(high)
+    return join(
+        line(x1, y1, x2, y2, "interval thin")
+        for x1, y1, x2, y2 in (
+            (begin, _MIDDLE, end, _MIDDLE),
+            (begin, _MIDDLE - 4, begin, _MIDDLE + 4),
+            (end, _MIDDLE - 4, end, _MIDDLE + 4),
+        )
+    )
+
+
+def _label(words: str, at: float) -> Markup:
+    half = len(words) * 3.3
+    return text(min(max(at, half + 2), _GAUGE.width - half - 2), 51, words, "tick", "middle")
+
+
+def spent(name: str, share: float) -> Markup:
+    """How much of the budget of the whole period the run would have spent."""
+    left, right = _SPENT.x_range
+    axis = Axis(0.0, 1.0, left, right)
+    width = max(min(axis.at(share), right) - left, 1.0) if share > 0 else 0.0
+    class_ = "filled over" if share > 1 else "filled"
+    drawn = [
+        element("rect", x=left, y=3, width=right - left, height=12, rx=6, class_="tank"),
+        element("rect", x=left, y=3, width=width, height=12, rx=min(6.0, width / 2), class_=class_),
+    ]
+    words = f"{units.percent(share, 3)} of the period's error budget spent"
+    return svg(_SPENT, join(drawn), f"{name}: {words}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plimsoll.reports.parts.chart_parts import Curve
+from plimsoll.reports.parts.charts import Curve
 from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_at
 from plimsoll.reports.svg.ink import Point, element, join, line, path, spread, text
@@ -24,9 +24,7 @@ _LOG_ABOVE = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A threshold to draw: on which indicator, at which quantile (None: for every request) and how it
-    reads.
-    """
+    """A threshold to draw: on which indicator, at which quantile (None: for every request) and how it reads."""
 
     indicator: str
     q: float | None
@@ -94,9 +92,7 @@ def _end_labels(curves: Mapping[str, Curve], x: Axis, y: Axis, canvas: Canvas) -
 
 
 def _lost_from(curve: Curve, x: Axis) -> float:
-    """The pixel from which on a curve's requests failed: its last finite point, or the left edge if all
-    did.
-    """
+    """The pixel from which on a curve's requests failed: its last finite point, or the left edge if all did."""
     if curve.failed >= curve.n:
         return x.start
     return x.at(tail_at(1 - curve.failed / curve.n, curve.n))
@@ -113,9 +109,7 @@ def _limit(limit: Limit, x: Axis, y: Axis, canvas: Canvas, n: int) -> Markup:
 
 
 def _limit_labels(limits: Sequence[Limit], y: Axis, canvas: Canvas) -> Markup:
-    """Percentile limits are named on the left, limits on every request on the right, so that neighbours
-    don't meet.
-    """
+    """Percentile limits are named on the left, limits on every request on the right, so that neighbours don't meet."""
     left, right = canvas.x_range
     quantiles = [limit for limit in limits if limit.q is not None]
     requests = [limit for limit in limits if limit.q is None]

@@ -1,7 +1,7 @@
 """A forest plot: one row per quantity, its change with its interval, against the band of the tolerance.
 
-Right of the band is more, left is less; which of them is worse differs by quantity, so each row shades its worse side. An
-interval without end leaves the drawing by an arrow.
+Right of the band is more, left is less; which of them is worse differs by quantity, so each row shades its worse side.
+An interval without end leaves the drawing by an arrow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Ink: SVG elements as escaped text. The only place that writes angle brackets, so that nothing escapes
-escaping.
-"""
+"""Ink: SVG elements as escaped text. The only place that writes angle brackets, so that nothing escapes escaping."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ Point = tuple[float, float]
 
 
 def element(tag: str, content: str | Markup = "", **attributes: str | float | None) -> Markup:
-    """``<tag ...>content</tag>``; ``class_`` is class, ``stroke_width`` is stroke-width; None attributes
-    are left out.
+    """``<tag ...>content</tag>``; ``class_`` is class, ``stroke_width`` is stroke-width; None attributes are left out.
 
     Plain strings are escaped; ``Markup`` content is taken as it is.
     """
@@ -48,9 +45,7 @@ def text(x: float, y: float, content: str, class_: str = "", anchor: str | None 
 
 
 def path(points: Sequence[Point | None], class_: str, step: bool = False) -> Markup:
-    """A line through the points, broken at None; ``step`` holds each value until the next x. Lone points
-    get a dot.
-    """
+    """A line through the points, broken at None; ``step`` holds each value until the next x. Lone points get a dot."""
     commands: list[str] = []
     dots: list[Markup] = []
     for run in _runs(points):

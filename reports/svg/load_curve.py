@@ -1,4 +1,5 @@
-"""Curves over the load, or over throughput: lines through measured points, limits across, marks where something was found.
+"""Curves over the load, or over throughput: lines through measured points, limits across, marks where something was
+found.
 
 A hollow mark at the top is a point that has no value to show: it did not keep up. Nothing is interpolated here.
 """
@@ -21,8 +22,8 @@ _MOST_LABEL = 24
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One point. ``y`` None: nothing to show, drawn hollow at the top. ``said``: what a pointer reads. ``void``: it says nothing at all,
-    and a cross on the axis marks where it would be.
+    """One point. ``y`` None: nothing to show, drawn hollow at the top. ``said``: what a pointer reads. ``void``: it
+    says nothing at all, and a cross on the axis marks where it would be.
     """
 
     x: float

@@ -1,8 +1,7 @@
 """Plot: a canvas with axes and grid, and the value each chart function returns.
 
-Every chart is drawn twice, wide and narrow, because text in a scaled-down drawing can't be read on a
-telephone; the style sheet shows one of the two. Charts never decide colours: they name classes and the
-style sheet does.
+Every chart is drawn twice, wide and narrow, because text in a scaled-down drawing can't be read on a telephone; the
+style sheet shows one of the two. Charts never decide colours: they name classes and the style sheet does.
 """
 
 from __future__ import annotations
@@ -70,12 +69,7 @@ class Chart:
 
 
 def chart(
-    title: str,
-    note: str,
-    legend: Sequence[Key],
-    draw: Callable[[Canvas], Picture],
-    wide: Canvas,
-    narrow: Canvas,
+    title: str, note: str, legend: Sequence[Key], draw: Callable[[Canvas], Picture], wide: Canvas, narrow: Canvas
 ) -> Chart:
     """Draw once on each canvas."""
     return Chart(title, note, tuple(legend), draw(wide), draw(narrow))
@@ -115,12 +109,7 @@ def svg(canvas: Canvas, content: Markup, label: str) -> Markup:
 
 def series(label: str, class_: str, y: Sequence[float | None], shown: Sequence[str]) -> dict[str, Any]:
     """One line of a read-out: pixel heights (None: no dot) and the text for each position."""
-    return {
-        "label": label,
-        "class": class_,
-        "y": [None if v is None else round(v, 1) for v in y],
-        "text": list(shown),
-    }
+    return {"label": label, "class": class_, "y": [None if v is None else round(v, 1) for v in y], "text": list(shown)}
 
 
 def hover(canvas: Canvas, x: Sequence[float], head: Sequence[str], lines: Sequence[dict[str, Any]]) -> dict[str, Any]:

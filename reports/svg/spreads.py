@@ -8,7 +8,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from plimsoll.reports.parts.chart_parts import ByPrompt, Distribution, Heatmap, PromptBin
+from plimsoll.reports.parts.charts import ByPrompt, Distribution, Heatmap, PromptBin
 from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.svg.axis import Axis, clock, from_zero, logarithmic
 from plimsoll.reports.svg.ink import Point, element, join, line, path, text, text_width

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plimsoll.reports.parts.chart_parts import Timeline
+from plimsoll.reports.parts.charts import Timeline
 from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.svg.axis import Axis, clock, from_zero
 from plimsoll.reports.svg.ink import Point, area, element, join, line, path, text
@@ -35,8 +35,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """What to draw in one strip: its layers (back to front), their unit, horizontal limits with labels, and vertical marks
-    (ns after t0) with labels.
+    """What to draw in one strip: its layers (back to front), their unit, horizontal limits with labels, and vertical
+    marks (ns after t0) with labels.
     """
 
     title: str

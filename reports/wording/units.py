@@ -1,14 +1,15 @@
 """Numbers as people read them: one place decides digits, prefixes and signs for every format.
 
-Values come in the units of ``report.json`` (``ns``, ``ratio``, ``1/s``, ...). ``None`` is an infinite value
-and is written ∞; "no data" is the caller's business. This module never rounds what a program will read.
+Values come in the units of ``report.json`` (``ns``, ``ratio``, ``1/s``, ...). ``None`` is an infinite value and is
+written ∞; "no data" is the caller's business. This module never rounds what a program will read.
 """
 
 from __future__ import annotations
 
 import math
 
-from plimsoll.reports.parts.parts import Number
+#: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
+Number = int | float | None
 
 INFINITE = "∞"
 NOTHING = "–"
@@ -137,9 +138,7 @@ def bounds(confidence: float) -> str:
 
 
 def limit(value: Number, unit: str) -> str:
-    """A threshold as its author would write it, no trailing zeros: ``200 ms``, ``99.5 %``, ``1.5 s``,
-    ``40/s``.
-    """
+    """A threshold as its author would write it, no trailing zeros: ``200 ms``, ``99.5 %``, ``1.5 s``, ``40/s``."""
     text = human(value, unit, 6)
     number, space, rest = text.partition(" ")
     if not space and number.endswith("/s"):

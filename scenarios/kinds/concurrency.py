@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
-from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_plan
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.sampling import Order
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plugins import Kind
+from plimsoll.scenarios.text.fields import STRICT
 
 
 class ConcurrencyParams(BaseModel):
@@ -27,10 +27,6 @@ def _build(params: ConcurrencyParams, stop: Stop, n_samples: int, seed: int) -> 
     return single_sample_plan(params.order, stop, n_samples, seed, slots=params.concurrency)
 
 
-def _warmup(params: ConcurrencyParams, warmup: Warmup) -> Plan:
-    return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
-
-
 KIND = Kind(
     name="concurrency",
     summary="Closed loop: a fixed number of queries in flight; the next starts when one ends.",
@@ -38,7 +34,7 @@ KIND = Kind(
     params=ConcurrencyParams,
     open_loop=lambda params: False,
     build=_build,
-    warmup=_warmup,
+    warmup=closed_warmup(_build),
     slots=lambda params: int(params.concurrency),
     size=lambda params, stop: rows_for(stop, 1),
 )

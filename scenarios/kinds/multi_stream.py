@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from plimsoll.scenarios.closed_loop import before_t0, closed_plan, rows_for, warmup_stop
-from plimsoll.scenarios.kind import Frame, Kind, Warmup
-from plimsoll.scenarios.plan.loadgen_samples import StartOrder, as_loadgen, loaded_set, places
+from plimsoll.scenarios.loops import closed_plan, closed_warmup, open_plan, rows_for
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.sampling import choose, require_samples
-from plimsoll.scenarios.text.durations import Duration
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plan.sampling import StartOrder, as_loadgen, choose, loaded_set, places, require_samples
+from plimsoll.scenarios.plugins import Frame, Kind, Warmup
+from plimsoll.scenarios.text.fields import STRICT, Duration
 
 
 class MultiStreamParams(BaseModel):
@@ -76,24 +74,14 @@ def _frames(interval: int, stop: Stop) -> int:
 
 
 def _timed(params: MultiStreamParams, due: IntArray, stop: Stop, n_samples: int, seed: int) -> Plan:
-    rows, per_query = len(due), params.samples_per_query
-    return Plan(
-        due_ns=due,
-        query_id=np.arange(rows),
-        offsets=np.arange(0, rows * per_query + 1, per_query),
-        sample_ix=np.tile(np.arange(per_query), rows),
-        payload_ix=_payloads(params, rows, stop.min_queries, n_samples, seed),
-        after=np.full(rows, -1),
-        stop=stop,
-        seed=seed,
-        open_loop=True,
-    )
+    payload_ix = _payloads(params, len(due), stop.min_queries, n_samples, seed)
+    return open_plan(due, payload_ix, stop, seed, per_query=params.samples_per_query)
 
 
 def _warmup(params: MultiStreamParams, warmup: Warmup) -> Plan:
     interval = params.frame_interval_ns
     if interval is None:
-        return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
+        return closed_warmup(_build)(params, warmup)
     require_samples(warmup.n_samples)
     due = np.arange(-(-warmup.duration_ns // interval), dtype=np.int64) * interval - warmup.duration_ns
     return _timed(params, due, Stop(len(due), 0), warmup.n_samples, warmup.seed)

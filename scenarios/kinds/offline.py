@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.closed_loop import before_t0, closed_plan
-from plimsoll.scenarios.kind import Kind, Warmup
-from plimsoll.scenarios.plan.loadgen_samples import FillOrder, as_loadgen, loaded_set
+from plimsoll.scenarios.loops import before_t0, closed_plan, open_plan
 from plimsoll.scenarios.plan.plan import Plan, Stop
-from plimsoll.scenarios.plan.sampling import require_samples
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plan.sampling import FillOrder, as_loadgen, loaded_set, require_samples
+from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.text.fields import STRICT
 
 #: A warm-up sends at most this many samples.
 WARMUP_SAMPLES = 8
@@ -48,18 +47,9 @@ def _build(params: OfflineParams, stop: Stop, n_samples: int, seed: int) -> Plan
     n = _samples(params, stop)
     own = as_loadgen(params.order)
     samples = np.arange(n_samples) if own is None else loaded_set(own, n_samples)
-    return Plan(
-        due_ns=np.zeros(1, dtype=np.int64),
-        query_id=np.zeros(1, dtype=np.int64),
-        offsets=np.asarray([0, n]),
-        sample_ix=np.arange(n),
-        payload_ix=samples[np.arange(n) % n_samples],
-        after=np.full(1, -1),
-        stop=replace(stop, min_queries=1, max_queries=None),  # one query, as LoadGen sets it
-        seed=seed,
-        open_loop=True,
-        max_in_flight=params.max_in_flight,
-    )
+    one_query = replace(stop, min_queries=1, max_queries=None)  # as LoadGen sets it
+    plan = open_plan(np.zeros(1, np.int64), samples[np.arange(n) % n_samples], one_query, seed, per_query=n)
+    return replace(plan, max_in_flight=params.max_in_flight)
 
 
 def _warmup(params: OfflineParams, warmup: Warmup) -> Plan:

@@ -1,10 +1,10 @@
 """Replay: requests come when they came. An open loop whose due times are a recording, faster or slower if asked.
 
-``trace`` is a file (see ``scenarios/samples/traces.py`` for the formats) or a run directory, whose incident it repeats: the same
-queries with the same samples at the same times. The window is cut by the recording's own time, then its first
+``trace`` is a file (see ``scenarios/samples/traces.py`` for the formats) or a run directory, whose incident it repeats:
+the same queries with the same samples at the same times. The window is cut by the recording's own time, then its first
 request is put at 0 and every gap divided by ``speed``. With source ``trace`` of the same file request i has the lengths
-and shared prefixes of row i; with any other source only the times are the recording's. The recording's length is the run's:
-the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
+and shared prefixes of row i; with any other source only the times are the recording's. The recording's length is the
+run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.loops import open_plan
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, require_samples
+from plimsoll.scenarios.plugins import Kind, Warmup
 from plimsoll.scenarios.samples.traces import Columns, Format, Trace, Unit, read
-from plimsoll.scenarios.text.durations import Duration, format_duration
-from plimsoll.scenarios.text.paths import FileName
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
 _BYTES_PER_REQUEST = 20
@@ -103,7 +102,8 @@ def _payloads(trace: Trace, n_samples: int, seed: int) -> IntArray:
         most = int(trace.payload_ix.max()) + 1
         if most > n_samples > 1:  # of one sample: somebody asks for times alone
             raise ValueError(
-                f"the run that is replayed used {most} samples and the source has {n_samples}. Give it the source of that run"
+                f"the run that is replayed used {most} samples and the source has {n_samples}. Give it the source of "
+                "that run"
             )
         return trace.payload_ix % n_samples
     return np.arange(len(trace)) if len(trace) == n_samples else choose("random", seed, len(trace), n_samples)
@@ -114,17 +114,8 @@ def _warmup(params: ReplayParams, warmup: Warmup) -> Plan:
     plan = _build(params, Stop(1, 0), warmup.n_samples, warmup.seed)
     span = max(int(plan.due_ns[-1]), 1)
     n = max(1, min(plan.n_queries, round(plan.n_queries * warmup.duration_ns / span)))
-    return Plan(
-        due_ns=np.arange(n) * warmup.duration_ns // n - warmup.duration_ns,
-        query_id=np.arange(n),
-        offsets=np.arange(n + 1),
-        sample_ix=np.zeros(n, np.int64),
-        payload_ix=choose("random", warmup.seed, n, warmup.n_samples),
-        after=np.full(n, -1),
-        stop=Stop(n, 0),
-        seed=warmup.seed,
-        open_loop=True,
-    )
+    due = np.arange(n) * warmup.duration_ns // n - warmup.duration_ns
+    return open_plan(due, choose("random", warmup.seed, n, warmup.n_samples), Stop(n, 0), warmup.seed)
 
 
 def _size(params: ReplayParams, stop: Stop) -> int:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from plimsoll.scenarios.kind import Kind, Warmup
-from plimsoll.scenarios.plan.arrival import RateProfile, constant_rate, due_times, expected_queries
-from plimsoll.scenarios.plan.loadgen_samples import OneSample, SampleOrder, draw
+from plimsoll.scenarios.loops import open_plan
+from plimsoll.scenarios.plan.arrival import (
+    Arrival,
+    Rate,
+    RateProfile,
+    constant_rate,
+    due_times,
+    expected_queries,
+    process,
+    profile,
+)
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.rates import Arrival, Rate, process, profile
+from plimsoll.scenarios.plan.sampling import OneSample, SampleOrder, draw
 from plimsoll.scenarios.plan.seeds import child
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.text.fields import STRICT
 
 
 class ServerParams(BaseModel):
@@ -51,18 +59,7 @@ def _arrivals(params: ServerParams, rate: RateProfile, stop: Stop, seed: int) ->
 
 
 def _open_plan(due: IntArray, order: OneSample, stop: Stop, n_samples: int, seed: int) -> Plan:
-    n = len(due)
-    return Plan(
-        due_ns=due,
-        query_id=np.arange(n),
-        offsets=np.arange(n + 1),
-        sample_ix=np.zeros(n, dtype=np.int64),
-        payload_ix=draw(order, seed, n, n_samples, min_queries=stop.min_queries),
-        after=np.full(n, -1),
-        stop=stop,
-        seed=seed,
-        open_loop=True,
-    )
+    return open_plan(due, draw(order, seed, len(due), n_samples, min_queries=stop.min_queries), stop, seed)
 
 
 def _warmup(params: ServerParams, warmup: Warmup) -> Plan:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
-from plimsoll.scenarios.kind import Kind, Warmup
-from plimsoll.scenarios.plan.loadgen_samples import SampleOrder
+from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_plan
 from plimsoll.scenarios.plan.plan import Plan, Stop
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plan.sampling import SampleOrder
+from plimsoll.scenarios.plugins import Kind
+from plimsoll.scenarios.text.fields import STRICT
 
 
 class SingleStreamParams(BaseModel):
@@ -25,10 +25,6 @@ def _build(params: SingleStreamParams, stop: Stop, n_samples: int, seed: int) ->
     return single_sample_plan(params.order, stop, n_samples, seed, slots=1)
 
 
-def _warmup(params: SingleStreamParams, warmup: Warmup) -> Plan:
-    return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
-
-
 KIND = Kind(
     name="single_stream",
     summary="Closed loop: one query of one sample at a time.",
@@ -36,7 +32,7 @@ KIND = Kind(
     params=SingleStreamParams,
     open_loop=lambda params: False,
     build=_build,
-    warmup=_warmup,
+    warmup=closed_warmup(_build),
     slots=lambda params: 1,
     size=lambda params, stop: rows_for(stop, 1, params.order),
 )

@@ -1,14 +1,12 @@
-"""From a seed to due times: arrival processes under a rate profile. Pure; reads no clock.
+"""From a seed to due times: arrival processes under a rate profile, and how both are written in a scenario. Pure.
 
-A process is generated at unit rate as points S_0 = 0 < S_1 < ... and each point is put at the time where the
-cumulative rate L(t) reaches it: due_k = L^-1(S_k). For Poisson gaps this makes an exact inhomogeneous Poisson
-process whatever the profile (the time-change theorem); for constant gaps it spaces queries by equal expected
-work. Query 0 is at t = 0 for every process, as in MLPerf LoadGen.
+A rate is a number of queries per second, ``{ramp: {from: 1, to: 50, over: 60s}}`` or
+``{steps: [{rate: 5, for: 20s}, {rate: 50, for: 10s}, {rate: 5}]}``. An arrival process is a name, or
+``{process: gamma, burstiness: 0.5}``; LoadGen's own is separate, bit-exact, and knows only a constant rate.
 
-Points are kept as whole multiples of 2^-32: their running sum is exact, so nothing drifts over a long run and
-a last-bit difference between two machines' logarithms does not spread to every later query.
-
-LoadGen's own process is separate and bit-exact; it knows only a constant rate.
+A process is generated at unit rate as points S_0 = 0 < S_1 < ... and each point is put at the time where the cumulative
+rate L(t) reaches it: due_k = L^-1(S_k), exact for Poisson whatever the profile. Points are whole multiples of 2^-32, so
+their sum is exact.
 """
 
 from __future__ import annotations
@@ -16,13 +14,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import stream, uniforms
+from plimsoll.scenarios.text.fields import STRICT, Duration
 
 Process = Literal["poisson", "constant", "gamma", "loadgen"]
 PROCESSES: tuple[Process, ...] = get_args(Process)
@@ -102,14 +102,13 @@ def due_times(
 ) -> IntArray:
     """Due times in ns from t0, sorted, starting at 0.
 
-    The list ends by LoadGen's rule: queries are appended while the previous one is due before
-    ``min_duration_ns`` or there are fewer than ``min_queries``; so the last is the first arrival at or after
-    the minimum duration. A longer list with the same seed starts with the shorter one.
+    The list ends by LoadGen's rule: queries are appended while the previous one is due before ``min_duration_ns`` or
+    there are fewer than ``min_queries``; so the last is the first arrival at or after the minimum duration. A longer
+    list with the same seed starts with the shorter one.
 
-    ``burstiness`` is the shape of the gamma gaps (mean 1/rate): 1 is Poisson, less is burstier, more is
-    smoother. It is the number vLLM's benchmark calls burstiness; that tool also stretches the list so that
-    the last arrival lands at exactly N/rate, which makes the count certain and the process no longer gamma.
-    This one does not.
+    ``burstiness`` is the shape of the gamma gaps (mean 1/rate): 1 is Poisson, less is burstier, more is smoother. It is
+    the number vLLM's benchmark calls burstiness; that tool also stretches the list so that the last arrival lands at
+    exactly N/rate, which makes the count certain and the process no longer gamma. This one does not.
 
     Raises ``ValueError`` for a list of more than ``MAX_QUERIES`` or one that would last more than centuries.
     """
@@ -237,3 +236,110 @@ def _loadgen(seed: int, rate: float, min_queries: int, min_duration_ns: int) -> 
         due = np.concatenate((due, due[-1] + np.cumsum(gaps)))
         take = _BLOCK
     return _cut(due, min_queries, min_duration_ns)
+
+
+PerSecond = Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False, description="Queries per second.")]
+PositivePerSecond = Annotated[
+    float, Field(ge=1e-6, le=10_000_000, allow_inf_nan=False, description="Queries per second.")
+]
+
+
+class Ramp(BaseModel):
+    """A rate that goes linearly from one value to another, then holds the last."""
+
+    model_config = STRICT
+    start: PerSecond = Field(alias="from")
+    to: PositivePerSecond
+    over_ns: Duration = Field(alias="over", gt=0)
+
+
+class RampRate(BaseModel):
+    """``{ramp: {from, to, over}}``."""
+
+    model_config = STRICT
+    ramp: Ramp
+
+
+class Step(BaseModel):
+    """One rate, for a time. A rate of 0 is a pause."""
+
+    model_config = STRICT
+    rate: PerSecond
+    for_ns: Duration | None = Field(default=None, alias="for", description="How long; not needed on the last step.")
+
+
+class StepsRate(BaseModel):
+    """``{steps: [{rate, for}, ...]}``: one after another; the last holds."""
+
+    model_config = STRICT
+    steps: tuple[Step, ...] = Field(strict=False, min_length=1, max_length=10_000)
+
+    @model_validator(mode="after")
+    def _whole(self) -> StepsRate:
+        for i, step in enumerate(self.steps[:-1]):
+            if not step.for_ns:
+                raise ValueError(f"steps[{i}] does not say for how long. Add for: 10s (only the last may go without)")
+        if self.steps[-1].rate <= 0:
+            raise ValueError("the last step holds to the end of the run and has rate 0. Give it a rate above 0")
+        return self
+
+
+def _rate_tag(value: Any) -> str:
+    if isinstance(value, RampRate) or (isinstance(value, dict) and "steps" not in value):
+        return "<ramp>"
+    if isinstance(value, (StepsRate, dict)):
+        return "<steps>"
+    return "<number>"
+
+
+Rate = Annotated[
+    Annotated[PositivePerSecond, Tag("<number>")]
+    | Annotated[RampRate, Tag("<ramp>")]
+    | Annotated[StepsRate, Tag("<steps>")],
+    Discriminator(_rate_tag),
+]
+
+
+class Gamma(BaseModel):
+    """Gamma gaps of mean 1/rate. Burstiness is the shape: 1 is Poisson, less is burstier, more smoother."""
+
+    model_config = STRICT
+    process: Literal["gamma"]
+    burstiness: float = Field(default=1.0, ge=0.01, le=1_000_000, allow_inf_nan=False)
+
+
+class Plain(BaseModel):
+    """An arrival process that has nothing to set: the same as writing its name alone."""
+
+    model_config = STRICT
+    process: Process
+
+
+def _arrival_tag(value: Any) -> str:
+    if isinstance(value, Gamma) or (isinstance(value, dict) and value.get("process") == "gamma"):
+        return "<gamma>"
+    return "<plain>" if isinstance(value, (Plain, dict)) else "<name>"
+
+
+Arrival = Annotated[
+    Annotated[Process, Tag("<name>")] | Annotated[Plain, Tag("<plain>")] | Annotated[Gamma, Tag("<gamma>")],
+    Discriminator(_arrival_tag),
+]
+
+
+def profile(rate: float | RampRate | StepsRate) -> RateProfile:
+    """The rate as ``arrival`` wants it."""
+    if isinstance(rate, RampRate):
+        ramp = rate.ramp
+        return RateProfile((Segment(ramp.start, ramp.to, ramp.over_ns),), ramp.to)
+    if isinstance(rate, StepsRate):
+        held = tuple(Segment(step.rate, step.rate, step.for_ns or 0) for step in rate.steps[:-1])
+        return RateProfile(held, rate.steps[-1].rate)
+    return constant_rate(rate)
+
+
+def process(arrival: Process | Plain | Gamma) -> tuple[Process, float]:
+    """(process, burstiness)."""
+    if isinstance(arrival, Gamma):
+        return "gamma", arrival.burstiness
+    return (arrival.process if isinstance(arrival, Plain) else arrival), 1.0

@@ -1,14 +1,11 @@
 """Cancellation: a share of the queries dropped by us after a delay, as users do who close the tab.
 
-Which queries, and after how long, is drawn before the run from the seed, each query by itself, so that one process or
-forty, either engine and whoever reads the run afterwards come to the same ones. The choice does not look at what the endpoint
-does with them. That is why the chosen queries are left out of every metric, ratio and objective as a whole, those too that
-were done or had failed before their time: the others are a random part of the traffic, and percentiles of them are
-percentiles of it. To leave out only what was in fact cancelled would take out slow answers and keep quick ones. The
-report counts the chosen ones by how they ended, so nothing is left out in silence.
+Which queries, and after how long, is drawn before the run from the seed, each query by itself: one process or forty,
+either engine and whoever reads the run afterwards come to the same ones. The chosen queries are left out of every
+metric as a whole, whatever became of them, and the report counts them by how they ended.
 
-A cancelled request has status CANCELLED and keeps what had come of its answer. HTTP/1.1 knows one way to cancel: the
-connection is closed. The delay counts from the moment the request was taken up, as ``timeout`` does. The warm-up is not
+A cancelled request has status CANCELLED and keeps what had come of its answer; HTTP/1.1 cancels by closing the
+connection. The delay counts from the moment the request was taken up, as ``timeout`` does. The warm-up is not
 cancelled.
 """
 
@@ -23,8 +20,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.scenarios.plan.seeds import child, mixed
-from plimsoll.scenarios.text.durations import Duration
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.fields import STRICT, Duration
 
 
 class UniformDelay(BaseModel):
@@ -102,7 +98,10 @@ def delays(section: CancelSection, seed: int, query_ids: IntArray) -> IntArray:
 
 
 def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | None:
-    """The delays of a plan's rows (of a shard too), None without cancellation. A closed loop's queries take their row's."""
+    """The delays of a plan's rows (of a shard too), None without cancellation.
+
+    A closed loop's queries take their row's.
+    """
     if section is None:
         return None
     return delays(section, seed, np.arange(plan.n_queries) if plan.cyclic else plan.query_id)

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.fields import STRICT
 
 MAX_LENGTH = 10_000_000
 REDRAWS = 64

@@ -18,9 +18,10 @@ from plimsoll.scenarios.plan.seeds import mixed
 
 IntArray = npt.NDArray[np.int64]
 
-#: How an open loop's queries are dealt. ``turns``: query j to shard ``j % n``, which evens the load out, for processes that share a clock.
-#: ``lots``: by a fixed mix of j, for hosts that don't: a part of a Poisson plan drawn by lot is Poisson by itself, and Poisson parts add
-#: up to Poisson however their clocks are shifted; every n-th query is nearly even, and shifted parts add up to too even a load.
+#: How an open loop's queries are dealt. ``turns``: query j to shard ``j % n``, which evens the load out, for processes
+#: that share a clock. ``lots``: by a fixed mix of j, for hosts that don't: a part of a Poisson plan drawn by lot is
+#: Poisson by itself, and Poisson parts add up to Poisson however their clocks are shifted; every n-th query is nearly
+#: even, and shifted parts add up to too even a load.
 Dealing = Literal["turns", "lots"]
 
 _ARRAYS = ("due_ns", "query_id", "offsets", "sample_ix", "payload_ix", "after")
@@ -129,9 +130,9 @@ class Plan:
     def owners(self, n: int, dealing: Dealing = "turns") -> IntArray:
         """int64[m], of each sample of an open loop: which of ``n`` shards sends it.
 
-        A query goes whole, and one that waits for another goes where that one goes; a plan of one query has its samples dealt in
-        turns. The shard by ``lots`` is output number ``query_id`` of SplitMix64 started at 0, modulo n.
-        Raises ``ValueError`` for a closed loop, whose ids nobody knows beforehand.
+        A query goes whole, and one that waits for another goes where that one goes; a plan of one query has its samples
+        dealt in turns. The shard by ``lots`` is output number ``query_id`` of SplitMix64 started at 0, modulo n. Raises
+        ``ValueError`` for a closed loop, whose ids nobody knows beforehand.
         """
         if self.cyclic:
             raise ValueError("a closed loop has no list of queries to be dealt.")

@@ -1,13 +1,22 @@
-"""Which sample each query carries: indices into the payload source, drawn before the run."""
+"""Which sample each query carries: indices into the payload source, drawn before the run.
+
+``choose`` is ours: one seed is one sequence. LoadGen's order (6.0.17, built with libstdc++, observed by running it)
+serves runs that are compared with one of LoadGen's, index for index. It shuffles the data set with one ``std::mt19937``
+and draws from another, after shuffles for modes that it does not use: so the sequence depends on the set's size and on
+min_query_count, too. Only its performance mode with the whole data set loaded is known here; accuracy mode, equal
+issue, unique and same samples are refused.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.plan.seeds import child, stream, uniforms
+from plimsoll.scenarios.plan.seeds import SEED_MAX, child, stream, uniforms
+from plimsoll.scenarios.text.fields import STRICT
 
 #: ``random``: uniform with replacement, LoadGen's performance mode. ``permutation``: fresh permutations one
 #: after another: every sample is used equally often (LoadGen's sample_concatenate_permutation).
@@ -17,11 +26,9 @@ _BLOCK = 1 << 20
 
 
 def choose(order: Order, seed: int, n: int, n_samples: int) -> IntArray:
-    """``n`` indices below ``n_samples`` from the root seed's child "samples". Raises ``ValueError`` if there
-    are none.
+    """``n`` indices below ``n_samples`` from the root seed's child "samples".
 
-    LoadGen's own sequence, which depends on the query count and the set size even with equal seeds, is in
-    ``plimsoll.scenarios.plan.loadgen_samples``.
+    Raises ``ValueError`` if there are none.
     """
     require_samples(n_samples)
     bits = stream(child(seed, "samples"))
@@ -41,3 +48,127 @@ def require_samples(n_samples: int) -> None:
     """Raise ``ValueError`` when the payload source is empty."""
     if n_samples < 1:
         raise ValueError("the payload source has no samples. Give a source with at least one")
+
+
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+#: Up to this many items libstdc++ takes two places of a shuffle from one draw.
+_PAIRED = 65_535
+#: Rows of a closed loop's list in this order: LoadGen's list has no end that we could know.
+ROWS = 1 << 16
+
+
+class LoadgenOrder(BaseModel):
+    """``{process: loadgen, sample_index_seed: ..., qsl_seed: ...}``: LoadGen's own samples, from its own seeds.
+
+    The seeds are LoadGen's ``sample_index_rng_seed`` and ``qsl_rng_seed``; its ``schedule_rng_seed`` is the
+    scenario's ``seed``. The defaults are LoadGen's.
+    """
+
+    model_config = STRICT
+    process: Literal["loadgen"]
+    sample_index_seed: int = Field(default=0, ge=0, le=SEED_MAX, description="LoadGen's sample_index_rng_seed.")
+    qsl_seed: int = Field(default=0, ge=0, le=SEED_MAX, description="LoadGen's qsl_rng_seed.")
+
+
+def _tag(value: Any) -> str:
+    return "<loadgen>" if isinstance(value, (LoadgenOrder, dict)) else "<name>"
+
+
+_Own = Annotated[LoadgenOrder, Tag("<loadgen>")]
+_OneSample = Literal["random", "permutation", "loadgen"]
+OneSample = _OneSample | LoadgenOrder
+#: How one-sample queries choose: a name, or LoadGen's own order with its seeds.
+SampleOrder = Annotated[Annotated[_OneSample, Tag("<name>")] | _Own, Discriminator(_tag)]
+#: How multi-stream queries choose where to begin.
+StartOrder = Annotated[Annotated[Literal["random", "loadgen"], Tag("<name>")] | _Own, Discriminator(_tag)]
+#: How the one query of an offline run is filled.
+FillOrder = Annotated[Annotated[Literal["in_turn", "loadgen"], Tag("<name>")] | _Own, Discriminator(_tag)]
+
+
+def as_loadgen(order: OneSample | Literal["in_turn"]) -> LoadgenOrder | None:
+    """LoadGen's order, with its default seeds where only its name is given; None for any other."""
+    if order == "loadgen":
+        return LoadgenOrder(process="loadgen")
+    return order if isinstance(order, LoadgenOrder) else None
+
+
+def draw(order: OneSample, seed: int, n: int, n_samples: int, *, min_queries: int) -> IntArray:
+    """``n`` sample indices for one-sample queries. Raises ``ValueError`` when there are no samples."""
+    require_samples(n_samples)
+    if order == "random" or order == "permutation":
+        return choose(order, seed, n, n_samples)
+    own = as_loadgen(order)
+    assert own is not None
+    return loaded_set(own, n_samples)[places(own, n, n_samples, min_queries=min_queries)]
+
+
+def loaded_set(order: LoadgenOrder, n_samples: int) -> IntArray:
+    """The data set in the order in which LoadGen loads it."""
+    samples = list(range(n_samples))
+    _Twister(order.qsl_seed).shuffle(samples)
+    return np.array(samples, dtype=np.int64)
+
+
+def places(order: LoadgenOrder, n: int, n_samples: int, *, min_queries: int, per_query: int = 1) -> IntArray:
+    """Where in the loaded set each of ``n`` queries begins: uniform with replacement."""
+    twister = _Twister(order.sample_index_seed)
+    twister.shuffle(list(range(-(-n_samples // per_query))))
+    # LoadGen pads a multi-stream set by what a query at its end runs over; these passes shuffle that too.
+    padded = n_samples + per_query - 1
+    for _ in range(0, min_queries, padded):
+        twister.shuffle(list(range(padded)))
+    return twister.below(n_samples, n)
+
+
+class _Twister:
+    """``std::mt19937`` and what libstdc++ makes of its numbers."""
+
+    __slots__ = ("_bits",)
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.MT19937()
+        self._bits._legacy_seeding(seed & _MASK)
+
+    def below(self, bound: int, n: int) -> IntArray:
+        """``n`` times ``uniform_int_distribution(0, bound - 1)``: Lemire's multiplication.
+
+        The high half of draw * bound is the number, unless the low half lies in the first 2^32 mod bound, which
+        would make some numbers likelier: then the next draw takes its place.
+        """
+        found = np.empty(0, dtype=np.int64)
+        while len(found) < n:
+            products = self._bits.random_raw(n - len(found)) * np.uint64(bound)
+            even = products & np.uint64(_MASK) >= (1 << _BITS) % bound
+            found = np.concatenate((found, (products[even] >> np.uint64(_BITS)).astype(np.int64)))
+        return found
+
+    def shuffle(self, items: list[int]) -> None:
+        """``std::shuffle``: swaps each item with one at or before it."""
+        n = len(items)
+        if n > _PAIRED:
+            for at in range(1, n):
+                self._swap(items, at, self._one(at + 1))
+            return
+        at = 1
+        if n and n % 2 == 0:
+            self._swap(items, 1, self._one(2))
+            at = 2
+        while at < n:
+            # A draw below (at + 1) * (at + 2) is a pair of independent places, for this item and the next.
+            first, second = divmod(self._one((at + 1) * (at + 2)), at + 2)
+            self._swap(items, at, first)
+            self._swap(items, at + 1, second)
+            at += 2
+
+    def _one(self, bound: int) -> int:
+        """One number below ``bound``, as ``below`` draws it."""
+        uneven = (1 << _BITS) % bound
+        while True:
+            product = int(self._bits.random_raw()) * bound
+            if product & _MASK >= uneven:
+                return product >> _BITS
+
+    @staticmethod
+    def _swap(items: list[int], i: int, j: int) -> None:
+        items[i], items[j] = items[j], items[i]

@@ -42,7 +42,8 @@ def uniforms(bits: np.random.PCG64, n: int) -> npt.NDArray[np.float64]:
 
 
 def mixed(key: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """uint64[n]: for each number k >= 0 output k (from 0) of SplitMix64 (Steele, Lea and Flood 2014) started at ``key``.
+    """uint64[n]: for each number k >= 0 output k (from 0) of SplitMix64 (Steele, Lea and Flood 2014) started at
+    ``key``.
 
     A number of its own for each k, whatever is asked beside it and on whatever machine.
     """

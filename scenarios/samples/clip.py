@@ -1,7 +1,7 @@
 """Clip: one recording as a sample of a speech run, with what is truly in it. Pure; it plays and sends nothing.
 
-A source of audio puts a clip into ``Payload.data["clip"]``. The truth (when speech begins and ends, which words, when each is
-over) comes from labels or from an offline detector, never from the server that is measured.
+A source of audio puts a clip into ``Payload.data["clip"]``. The truth (when speech begins and ends, which words, when
+each is over) comes from labels or from an offline detector, never from the server that is measured.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ class Word:
 class Clip:
     """Mono audio with its labels; equal to a clip of the same samples and the same labels.
 
-    ``pcm`` int16[n] at ``rate`` samples a second; ``onset_ns`` and ``offset_ns`` are where speech begins and ends (-1: no
-    speech, or not known), ``transcript`` what is said (None: not known), ``words`` each word's span (empty: not known),
-    ``slice`` the name of the condition that it was made under ("": none), ``labels`` where the truth comes from:
-    "synthetic", "labels", "vad" or "" (none).
-    Raises ValueError for another dtype or shape, or a rate below 1.
+    ``pcm`` int16[n] at ``rate`` samples a second; ``onset_ns`` and ``offset_ns`` are where speech begins and ends (-1:
+    no speech, or not known), ``transcript`` what is said (None: not known), ``words`` each word's span (empty: not
+    known), ``slice`` the name of the condition that it was made under ("": none), ``labels`` where the truth comes
+    from: "synthetic", "labels", "vad" or "" (none). Raises ValueError for another dtype or shape, or a rate below 1.
     """
 
     pcm: npt.NDArray[np.int16]
@@ -64,12 +63,4 @@ class Clip:
         return hash((self._labels(), len(self.pcm)))
 
     def _labels(self) -> tuple[object, ...]:
-        return (
-            self.rate,
-            self.onset_ns,
-            self.offset_ns,
-            self.transcript,
-            self.words,
-            self.slice,
-            self.labels,
-        )
+        return (self.rate, self.onset_ns, self.offset_ns, self.transcript, self.words, self.slice, self.labels)

@@ -1,22 +1,20 @@
 """What each sample of a source should be answered with: from its own rows, or from a file of references by id.
 
-A file has one JSON object a line: ``{"id": "q17", "expected": "Paris"}``. The id is that of the source's row, or its place in
-the source (0, 1, 2 ...) where rows have none. Expected is a text, a label (a whole number) or a list of numbers. It compares
-nothing.
+A file has one JSON object a line: ``{"id": "q17", "expected": "Paris"}``. The id is that of the source's row, or its
+place in the source (0, 1, 2 ...) where rows have none. Expected is a text, a label (a whole number) or a list of
+numbers. It compares nothing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plimsoll.documents import files
+from plimsoll.scenarios.samples.lines import cap, read_lines
 from plimsoll.scenarios.samples.payload import PayloadSource
-from plimsoll.scenarios.samples.payload_list import cap
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import missing
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import missing
 
 Expected = str | int | float | list[Any]
 
@@ -53,28 +51,20 @@ def _read(path: Path) -> dict[str, Expected]:
     if problem:
         raise ScenarioError([problem])
     found: dict[str, Expected] = {}
-    errors: list[str] = []
-    with files.opened(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                name, expected = _entry(line)
-                if name in found:
-                    raise ValueError(f"id {name} is given twice. Keep one of them.")
-                found[name] = expected
-            except ValueError as error:
-                errors.append(f"{path}:{number}: {error}")
+
+    def add(entry: Any, where: str) -> None:
+        name, expected = _entry(entry)
+        if name in found:
+            raise ValueError(f"id {name} is given twice. Keep one of them.")
+        found[name] = expected
+
+    _, errors = read_lines(path, add)
     if errors:
         raise ScenarioError(cap(errors, str(path)))
     return found
 
 
-def _entry(line: bytes) -> tuple[str, Expected]:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error}). Write one complete object a line.") from None
+def _entry(entry: Any) -> tuple[str, Expected]:
     if not isinstance(entry, dict) or set(entry) != {"id", "expected"}:
         raise ValueError('not {"id": ..., "expected": ...}. Write exactly these two keys.')
     if not isinstance(entry["id"], str | int) or isinstance(entry["id"], bool):

@@ -1,10 +1,10 @@
 """Recorded load: files of when requests came and how long they were, read into arrays.
 
 Formats: Mooncake's JSON Lines (``timestamp`` in ms, ``input_length``, ``output_length``, ``hash_ids`` of blocks of 512
-prompt tokens), Azure's LLM trace (CSV of TIMESTAMP, ContextTokens, GeneratedTokens), JSON Lines and CSV with columns you
-name, and a run directory of ours (``requests.parquet``: the planned times of a schedule, the times at which slots came
-free in a closed loop). Requests are put in order of time, those of one moment in the order of the file. Nothing
-is thinned out or made up: a line that can't be read is an error with its number.
+prompt tokens), Azure's LLM trace (CSV of TIMESTAMP, ContextTokens, GeneratedTokens), JSON Lines and CSV with columns
+you name, and a run directory of ours (``requests.parquet``: the planned times of a schedule, the times at which slots
+came free in a closed loop). Requests are put in order of time, those of one moment in the order of the file. Nothing is
+thinned out or made up: a line that can't be read is an error with its number.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, Overflow
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
@@ -24,10 +25,9 @@ from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.samples.payload_list import cap
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import missing
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.samples.lines import cap, read_lines
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import STRICT, missing
 
 Format = Literal["auto", "mooncake", "azure", "jsonl", "csv", "run"]
 Unit = Literal["s", "ms", "us", "ns"]
@@ -39,6 +39,10 @@ _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 #: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
 _MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
 _RUN = ("query_id", "sample_ix", "payload_ix", "due_ns", "n_in", "n_out", "phase")
+
+
+#: When a request came, its two lengths, and its prompt's blocks.
+_Request = tuple[int, int, int, tuple[int, ...] | None]
 
 
 class Columns(BaseModel):
@@ -57,8 +61,9 @@ class Trace:
     """One row per request, in order of time.
 
     ``at_ns`` int64[n] from the first request, which is at 0; ``n_in`` and ``n_out`` int64[n] in tokens, -1 unknown;
-    ``query`` int64[n]: rows with the same one belong to one query (of several samples); ``payload_ix`` int64[n]: the sample
-    of its source that a run of ours sent, else None; ``blocks``: per row the ids of its prompt's blocks, else None.
+    ``query`` int64[n]: rows with the same one belong to one query (of several samples); ``payload_ix`` int64[n]: the
+    sample of its source that a run of ours sent, else None; ``blocks``: per row the ids of its prompt's blocks, else
+    None.
     """
 
     at_ns: IntArray
@@ -73,7 +78,10 @@ class Trace:
 
 
 def read(path: Path, where: str, form: Format = "auto", columns: Columns | None = None, unit: Unit = "s") -> Trace:
-    """The trace at ``path``; ``where`` is the scenario's key that names it. Raises ``ScenarioError`` with every problem."""
+    """The trace at ``path``; ``where`` is the scenario's key that names it.
+
+    Raises ``ScenarioError`` with every problem.
+    """
     if path.is_dir() and form in ("auto", "run"):
         return _run(path, where)
     problem = missing(path, where)
@@ -85,19 +93,12 @@ def read(path: Path, where: str, form: Format = "auto", columns: Columns | None 
         )
     named = columns or Columns()
     found = _format(path) if form == "auto" else form
+    of = {"mooncake": _mooncake, "azure": _azure}.get(found, partial(_named, columns=named, unit_ns=UNIT_NS[unit]))
     if found in ("azure", "csv"):
         _check_head(path, _AZURE if found == "azure" else (named.time,))
-    rows = _csv_rows(path) if found in ("azure", "csv") else _json_rows(path)
-    reader = {"mooncake": _mooncake, "azure": _azure}.get(found)
-    made: list[tuple[int, int, int, tuple[int, ...] | None]] = []
-    errors: list[str] = []
-    for number, entry in rows:
-        try:
-            if isinstance(entry, str):
-                raise ValueError(entry)
-            made.append(reader(entry) if reader is not None else _named(entry, named, UNIT_NS[unit]))
-        except ValueError as error:
-            errors.append(f"{path}:{number}: {error}.")
+        made, errors = _read_csv(path, of)
+    else:
+        made, errors = read_lines(path, lambda entry, where: of(_object(entry)))
     if not made and not errors:
         errors = [f"{path}: no requests in it. Give a trace with at least one."]
     if errors:
@@ -105,7 +106,7 @@ def read(path: Path, where: str, form: Format = "auto", columns: Columns | None 
     return _in_order(made)
 
 
-def _in_order(made: list[tuple[int, int, int, tuple[int, ...] | None]]) -> Trace:
+def _in_order(made: list[_Request]) -> Trace:
     at, n_in, n_out = (np.array([row[i] for row in made], np.int64) for i in range(3))
     order = np.argsort(at, kind="stable")
     blocks = tuple(made[i][3] or () for i in order.tolist()) if any(row[3] for row in made) else None
@@ -140,7 +141,8 @@ def _check_head(path: Path, needed: Sequence[str]) -> None:
         )
         raise ScenarioError(
             [
-                f"{path}:1: no column {', '.join(lacking)} in the first line, which has {there}. Name yours in columns, or give a trace."
+                f"{path}:1: no column {', '.join(lacking)} in the first line, which has {there}. Name yours in "
+                "columns, or give a trace."
             ]
         )
 
@@ -149,49 +151,47 @@ def _text(path: Path) -> TextIOWrapper:
     return TextIOWrapper(files.opened(path), encoding="utf-8-sig", errors="replace", newline="")
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    with files.opened(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield number, f"not JSON ({error}). Write one complete object a line"
-                continue
-            yield number, entry if isinstance(entry, dict) else "not an object. Write one object a line"
+def _object(entry: Any) -> Mapping[str, Any]:
+    if not isinstance(entry, dict):
+        raise ValueError("not an object. Write one object a line.")
+    return entry
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _read_csv(path: Path, make: Callable[[Mapping[str, Any]], _Request]) -> tuple[list[_Request], list[str]]:
+    """As ``read_lines``, of a file whose first line names the columns."""
+    made: list[_Request] = []
+    errors: list[str] = []
     with _text(path) as file:
         rows = csv.DictReader(file, skipinitialspace=True)
         while True:
             try:
-                entry = next(rows)
+                made.append(make({key: value for key, value in next(rows).items() if key is not None}))
             except StopIteration:
-                return
+                break
             except csv.Error as error:
-                yield rows.line_num, f"not CSV ({error}). Write one request a line"
-                return
-            yield rows.line_num, {key: value for key, value in entry.items() if key is not None}
+                errors.append(f"{path}:{rows.line_num}: not CSV ({error}). Write one request a line.")
+                break
+            except ValueError as error:
+                errors.append(f"{path}:{rows.line_num}: {error}")
+    return made, errors
 
 
-def _mooncake(entry: Mapping[str, Any]) -> tuple[int, int, int, tuple[int, ...] | None]:
+def _mooncake(entry: Mapping[str, Any]) -> _Request:
     at, n_in = _time(entry, "timestamp", UNIT_NS["ms"]), _count(entry, "input_length")
     ids = entry.get("hash_ids")
     if ids is None:
         return at, n_in, _count(entry, "output_length"), None
     if not isinstance(ids, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise ValueError("hash_ids is not a list of whole numbers. Give the ids of its blocks, or leave it out")
+        raise ValueError("hash_ids is not a list of whole numbers. Give the ids of its blocks, or leave it out.")
     return at, n_in, _count(entry, "output_length"), tuple(ids)
 
 
-def _azure(entry: Mapping[str, Any]) -> tuple[int, int, int, None]:
+def _azure(entry: Mapping[str, Any]) -> _Request:
     time, n_in, n_out = _AZURE
     return _time(entry, time, UNIT_NS["s"]), _count(entry, n_in), _count(entry, n_out), None
 
 
-def _named(entry: Mapping[str, Any], columns: Columns, unit_ns: int) -> tuple[int, int, int, None]:
+def _named(entry: Mapping[str, Any], columns: Columns, unit_ns: int) -> _Request:
     lengths = [_count(entry, name) if name in entry else -1 for name in (columns.input_tokens, columns.output_tokens)]
     return _time(entry, columns.time, unit_ns), lengths[0], lengths[1], None
 
@@ -200,16 +200,16 @@ def _time(entry: Mapping[str, Any], key: str, unit_ns: int) -> int:
     """Nanoseconds from whatever the file counts from. A text that is no number is a date and time."""
     value = entry.get(key)
     if value is None or isinstance(value, bool):
-        raise ValueError(f"{key} is missing. Give the time of each request, or name its column in columns.time")
+        raise ValueError(f"{key} is missing. Give the time of each request, or name its column in columns.time.")
     try:
         exact = Decimal(str(value).strip()) * unit_ns
     except InvalidOperation:
         pass
     except Overflow:
-        raise ValueError(f"{key} is {value!r:.60}, which no clock shows. Give a time") from None
+        raise ValueError(f"{key} is {value!r:.60}, which no clock shows. Give a time.") from None
     else:
         if not exact.is_finite() or abs(exact) >= 2**62:
-            raise ValueError(f"{key} is {value!r:.60}, which no clock shows. Give a time")
+            raise ValueError(f"{key} is {value!r:.60}, which no clock shows. Give a time.")
         return round(exact)
     written = str(value).strip().removesuffix("Z").removesuffix("+00:00")
     try:
@@ -218,7 +218,7 @@ def _time(entry: Mapping[str, Any], key: str, unit_ns: int) -> int:
         stamp = np.datetime64(written, "ns")
     except ValueError:
         raise ValueError(
-            f"{key} is {value!r:.60}, neither a number nor a date and time in UTC. Write 2026-01-31 12:00:00.5"
+            f"{key} is {value!r:.60}, neither a number nor a date and time in UTC. Write 2026-01-31 12:00:00.5."
         ) from None
     return int(stamp.astype(np.int64))
 
@@ -230,7 +230,7 @@ def _count(entry: Mapping[str, Any], key: str) -> int:
     except (TypeError, ValueError, OverflowError):
         number = -1
     if not 0 <= number <= 10_000_000:
-        raise ValueError(f"{key} is {value!r:.60}, not a length in tokens. Give a whole number from 0 up")
+        raise ValueError(f"{key} is {value!r:.60}, not a length in tokens. Give a whole number from 0 up.")
     return number
 
 

@@ -1,9 +1,8 @@
 """Audio: clips of speech, each with its transcript and the instants at which speech truly begins and ends.
 
-``files`` and ``manifest`` take recordings (WAV; FLAC, OGG and MP3 with ``pip install plimsoll-slo[speech]``); without either, seeded words are spoken in the
-tones that the bundled recogniser hears, with every boundary known to the sample. ``Payload.data["clip"]`` is a ``plimsoll.scenarios.samples.clip.Clip``.
-Where labels lack, speech is found by an energy detector (``plimsoll.scenarios.sound.activity.DEFINITION``), never by asking the server, and the
-clip says so.
+``files`` and ``manifest`` take recordings (WAV; FLAC, OGG and MP3 with ``pip install plimsoll-slo[speech]``); without
+either, seeded words are spoken in the tones that the bundled recogniser hears. ``Payload.data["clip"]`` is a
+``Clip``. Where labels lack, an energy detector finds speech, never the server, and the clip says so.
 """
 
 from __future__ import annotations
@@ -16,28 +15,33 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, model_validator
 
+from plimsoll.scenarios.media.recordings import (
+    Entry,
+    Recording,
+    Unreadable,
+    probe,
+    read_manifest,
+    samples_of,
+    speech_span,
+)
+from plimsoll.scenarios.media.sound import louder, resample, speak, to_int16, with_noise
 from plimsoll.scenarios.plan.lengths import Length, draw_lengths
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child, stream
+from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.clip import NS, Clip, Word
-from plimsoll.scenarios.samples.payload import Payload, PayloadSource
-from plimsoll.scenarios.samples.payload_list import cap
-from plimsoll.scenarios.samples.source import Source
-from plimsoll.scenarios.sound.activity import speech_span
-from plimsoll.scenarios.sound.condition import louder, to_int16, with_noise
-from plimsoll.scenarios.sound.manifest import Entry, read_manifest
-from plimsoll.scenarios.sound.reading import Recording, Unreadable, probe, samples_of
-from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.sound.tones import speak
-from plimsoll.scenarios.text.durations import Duration
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import FileName, expanded, missing
-from plimsoll.scenarios.text.strict import STRICT
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.samples.lines import cap
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource, require_index
+from plimsoll.scenarios.samples.words import drawn
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, expanded, missing
 
 
 class Slice(BaseModel):
-    """One condition. Speed comes first, then noise, then gain: gain changes the level and leaves the ratio of speech to noise alone."""
+    __doc__ = (  # one line of the schema
+        "One condition. Speed comes first, then noise, then gain: gain changes the level and leaves the ratio of "
+        "speech to noise alone."
+    )
 
     model_config = STRICT
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]*$", max_length=60, description="As reports call it.")
@@ -162,8 +166,7 @@ class _Spoken:
 
     def sound(self, index: int, speed: float) -> _Sound:
         rng = np.random.Generator(np.random.PCG64(child(self.seed, f"clip {index}")))
-        picks = rng.integers(0, len(WORDS), int(self.lengths[index])).tolist()
-        text = " ".join(WORDS[i] for i in picks)
+        text = " ".join(drawn(rng, int(self.lengths[index])))
         speech = speak(text, self.rate, speed)
         return _Sound(speech.samples, 0, len(speech.samples), speech.words, text, "synthetic", f"clip {index}")
 
@@ -213,8 +216,7 @@ class _Clips:
         return len(self.slice_of)
 
     def payload(self, index: int) -> Payload:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there is no sample {index} among {len(self)}")
+        require_index(index, len(self))
         condition = self.slice_of[index] or AS_IT_IS
         which = index // len(self.params.slices) if self.params.paired else index
         sound = self.sounds.sound(which, condition.speed)

@@ -1,7 +1,8 @@
 """Images: seeded pictures or files, as tensors for KServe v2 endpoints and as the bytes of a file for HTTP bodies.
 
-``Payload.data`` is ``{"inputs": [{"name", "shape", "datatype", "data"}], "image": bytes, "content_type": str, "width": int, "height": int}``. Numbers are
-numpy arrays, BYTES a list of one file a picture. The bundled ``resnet50`` takes the defaults (JPEG as BYTES), over JSON ``tensor: BASE64``.
+``Payload.data`` is ``{"inputs": [{"name", "shape", "datatype", "data"}], "image": bytes, "content_type": str, "width":
+int, "height": int}``. Numbers are numpy arrays, BYTES a list of one file a picture. The bundled ``resnet50`` takes the
+defaults (JPEG as BYTES), over JSON ``tensor: BASE64``.
 """
 
 from __future__ import annotations
@@ -16,16 +17,13 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field, model_validator
 
 from plimsoll.documents import files
-from plimsoll.scenarios.picture.decoding import Undecodable, pixels_of, require_decoder
-from plimsoll.scenarios.picture.jpeg import jpeg_bytes
-from plimsoll.scenarios.picture.synthetic import picture, png_bytes
+from plimsoll.scenarios.media.pictures import Undecodable, jpeg_bytes, picture, pixels_of, png_bytes, require_decoder
 from plimsoll.scenarios.plan.seeds import child
-from plimsoll.scenarios.samples.payload import Payload, PayloadSource
-from plimsoll.scenarios.samples.payload_list import cap
-from plimsoll.scenarios.samples.source import Source
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import FileName, expanded, missing
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.lines import cap
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource, require_index
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import STRICT, FileName, expanded, missing
 
 MAX_SIDE = 8192
 MAX_ELEMENTS = 100_000_000
@@ -151,8 +149,7 @@ class _Samples:
         return self.count
 
     def payload(self, index: int) -> Payload:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there is no sample {index} among {len(self)}")
+        require_index(index, len(self))
         params = self.params
         n = params.batch or 1
         which = [(index * n + i) % len(self.pictures) for i in range(n)]

@@ -1,28 +1,24 @@
 """JSON Lines: your own samples, one object a line, with ``prompt`` or ``messages`` or ``data``.
 
-``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each
-with an optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``reference``: the expected answer. Every bad
-line is reported; none is skipped.
+``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each with an
+optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``reference``: the expected answer. Every bad line
+is reported; none is skipped.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from plimsoll.documents import files
-from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.samples.payload_list import PayloadList, cap
+from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.lines import cap, read_lines, require_object
+from plimsoll.scenarios.samples.payload import Payload, PayloadList
 from plimsoll.scenarios.samples.reference import checked
-from plimsoll.scenarios.samples.source import Source
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import FileName, missing
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import STRICT, FileName, missing
 
 _KEYS = ("prompt", "messages", "data", "max_output_tokens", "id", "reference")
 
@@ -42,17 +38,7 @@ def _build(params: JsonLines, seed: int) -> PayloadList:
     problem = missing(path, "source.path")
     if problem:
         raise ScenarioError([problem])
-    payloads: list[Payload] = []
-    errors: list[str] = []
-    with files.opened(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if params.count is not None and len(payloads) >= params.count:
-                break
-            if line.strip():
-                try:
-                    payloads.append(_payload(line, params.output_tokens))
-                except ValueError as error:
-                    errors.append(f"{path}:{number}: {error}")
+    payloads, errors = read_lines(path, lambda entry, where: _payload(entry, params.output_tokens), params.count)
     if not payloads and not errors:
         errors = [f"{path}: no samples in it. Write one JSON object a line."]
     if errors:
@@ -60,18 +46,8 @@ def _build(params: JsonLines, seed: int) -> PayloadList:
     return PayloadList(tuple(payloads))
 
 
-def _payload(line: bytes, output_tokens: int | None) -> Payload:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error}). Write one complete object a line.") from None
-    if not isinstance(entry, dict):
-        raise ValueError('not an object. Write for example {"prompt": "..."}.')
-    for key in entry:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, 1)
-            hint = f"Did you mean {near[0]}? " if near else ""
-            raise ValueError(f"unknown key {key!r}. {hint}Known keys: {', '.join(_KEYS)}.")
+def _payload(line: Any, output_tokens: int | None) -> Payload:
+    entry = require_object(line, _KEYS, '{"prompt": "..."}')
     given = [key for key in ("prompt", "messages", "data") if key in entry]
     if len(given) != 1:
         raise ValueError(f"has {' and '.join(given) or 'no sample'}. Give exactly one of prompt, messages or data.")

@@ -1,11 +1,9 @@
-"""ShareGPT: recorded conversations; the first human turn is the prompt, the answer after it gives the output
-length.
+"""ShareGPT: recorded conversations. The first human turn is the prompt, the answer after it gives the output length.
 
-The file is a JSON list of ``{"id", "conversations": [{"from": "human" | "gpt" | "system", "value":
-"..."}]}``. A system turn before the first human one is sent as the system message. Without the endpoint's
-tokenizer, lengths in tokens are estimated as words times ``tokens_per_word``. Conversations without a
-question and an answer, and those too short or too long (the limits vLLM's benchmark made customary), are left
-out and counted, never silently.
+The file is a JSON list of ``{"id", "conversations": [{"from": "human" | "gpt" | "system", "value": "..."}]}``. A system
+turn before the first human one is sent as the system message. Lengths in tokens are estimated as words times
+``tokens_per_word``. Conversations without a question and an answer, and those that are too short or too long (the
+limits vLLM's benchmark made customary), are left out and counted.
 """
 
 from __future__ import annotations
@@ -18,12 +16,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
-from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.samples.payload_list import PayloadList, cap
-from plimsoll.scenarios.samples.source import Source
-from plimsoll.scenarios.text.errors import ScenarioError
-from plimsoll.scenarios.text.paths import FileName, missing
-from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.lines import cap
+from plimsoll.scenarios.samples.payload import Payload, PayloadList
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.scenarios.text.fields import STRICT, FileName, missing
 
 _HUMAN, _ANSWER = ("human", "user"), ("gpt", "chatgpt", "assistant", "bing", "bard")
 

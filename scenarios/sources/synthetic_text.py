@@ -1,8 +1,7 @@
-"""Synthetic text: prompts of seeded English words with the lengths you ask for. No two prompts alike, no
-meaning.
+"""Synthetic text: prompts of seeded English words with the lengths you ask for. No two prompts alike, no meaning.
 
-The number of tokens is approximate, because the endpoint's tokenizer is not known: a prompt of N tokens has
-N / ``tokens_per_word`` words. For a byte-level tokenizer use ``unit: bytes``, where lengths are exact.
+The number of tokens is approximate, because the endpoint's tokenizer is not known: a prompt of N tokens has N /
+``tokens_per_word`` words. For a byte-level tokenizer use ``unit: bytes``, where lengths are exact.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from pydantic import BaseModel, Field
 from plimsoll.scenarios.plan.lengths import Length, draw_lengths
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child
-from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.samples.source import Source
-from plimsoll.scenarios.text.strict import STRICT
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.payload import Payload, require_index
+from plimsoll.scenarios.samples.words import text
+from plimsoll.scenarios.text.fields import STRICT
 
 
 class SyntheticText(BaseModel):
@@ -48,8 +47,7 @@ class _Texts:
         return len(self.prompt_lengths)
 
     def payload(self, index: int) -> Payload:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there is no sample {index} among {len(self)}")
+        require_index(index, len(self))
         length = int(self.prompt_lengths[index])
         shared = min(self.params.shared_prefix_tokens, length)
         prefix = self._text("prefix", shared)
@@ -60,14 +58,8 @@ class _Texts:
     def _text(self, name: str, length: int) -> str:
         if not length:
             return ""
-        rng = np.random.Generator(np.random.PCG64(child(self.seed, name)))
-        if self.params.unit == "tokens":
-            words = max(1, round(length / self.params.tokens_per_word))
-            return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), words).tolist())
-        # A word and its space are at least 4 bytes, so this many words always reach the length.
-        picks = rng.integers(0, len(WORDS), length // 4 + 1).tolist()
-        text = " ".join(WORDS[i] for i in picks)[:length]
-        return text[:-1] + "." if text.endswith(" ") else text
+        made = text(child(self.seed, name), length, self.params.unit, self.params.tokens_per_word)
+        return made[:-1] + "." if made.endswith(" ") else made
 
 
 def _build(params: SyntheticText, seed: int) -> _Texts:

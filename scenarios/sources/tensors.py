@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from plimsoll.scenarios.plan.seeds import child
-from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.samples.source import Source
-from plimsoll.scenarios.text.strict import STRICT
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.payload import Payload, require_index
+from plimsoll.scenarios.samples.words import drawn
+from plimsoll.scenarios.text.fields import STRICT
 
 MAX_ELEMENTS = 16_777_216
 
@@ -90,8 +90,7 @@ class _Samples:
         return self.params.count
 
     def payload(self, index: int) -> Payload:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there is no sample {index} among {len(self)}")
+        require_index(index, len(self))
         return Payload(data={"inputs": [self._input(tensor, index) for tensor in self.params.inputs]})
 
     def _input(self, tensor: Tensor, index: int) -> dict[str, Any]:
@@ -107,7 +106,7 @@ class _Samples:
 def _values(tensor: Tensor, rng: np.random.Generator, n: int) -> list[Any]:
     low, high = tensor.limits
     if tensor.datatype == "BYTES":
-        return [WORDS[i] for i in rng.integers(0, len(WORDS), n).tolist()]
+        return drawn(rng, n)
     if tensor.datatype == "BOOL":
         return [bool(bit) for bit in rng.integers(0, 2, n).tolist()]
     if tensor.datatype in ("FP32", "FP64"):

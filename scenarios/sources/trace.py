@@ -1,10 +1,9 @@
 """Trace: prompts of recorded lengths, and of recorded likeness where the recording tells it.
 
-Row i of the trace (in order of time) is sample i: a prompt of its length, asking for an answer of its length. Where rows have ids
-of their prompt's blocks (Mooncake's ``hash_ids``, one per 512 tokens) each id has a text of its own, so that prompts share exactly
-the prefixes that the recorded ones shared, and a prefix cache finds them. Without ids no two prompts are alike. The words
-mean nothing. As the endpoint's tokenizer is not known, N tokens are N / ``tokens_per_word`` words; of a byte-level one
-(``unit: bytes``) lengths are exact. A recorded length of 0 is asked for as 1, and an unknown one takes the default.
+Row i of the trace (in order of time) is sample i: a prompt of its length, asking for an answer of its length. Where
+rows have ids of their prompt's blocks (Mooncake's ``hash_ids``, one per 512 tokens) each id has a text of its own, so
+that prompts share exactly the prefixes that the recorded ones shared; without ids no two prompts are alike. A recorded
+length of 0 is asked for as 1, and an unknown one takes the default.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child
-from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.payload import Payload, require_index
 from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, Format, Unit, read
-from plimsoll.scenarios.text.paths import FileName
-from plimsoll.scenarios.text.strict import STRICT
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.samples.words import text
+from plimsoll.scenarios.text.fields import STRICT, FileName
 
 
 class TraceSource(BaseModel):
@@ -61,8 +59,7 @@ class _Prompts:
         return len(self.n_in)
 
     def payload(self, index: int) -> Payload:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there is no sample {index} among {len(self)}")
+        require_index(index, len(self))
         length = int(self.n_in[index])
         ids = self.blocks[index] if self.blocks is not None else ()
         parts, left = [], length
@@ -77,13 +74,7 @@ class _Prompts:
         return Payload(prompt=glue.join(parts), n_in=length, max_output_tokens=int(self.n_out[index]))
 
     def _text(self, name: str, length: int) -> str:
-        """The first so many tokens of an endless text of that name: a shorter one is the beginning of a longer one."""
-        rng = np.random.Generator(np.random.PCG64(child(self.seed, name)))
-        if self.params.unit == "tokens":
-            words = max(1, round(length / self.params.tokens_per_word))
-            return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), words).tolist())
-        # A word and its space are at least 4 bytes, so this many words always reach the length.
-        return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), length // 4 + 1).tolist())[:length]
+        return text(child(self.seed, name), length, self.params.unit, self.params.tokens_per_word)
 
 
 def _lengths(known: IntArray, otherwise: int, most: int | None) -> IntArray:

@@ -1,4 +1,5 @@
-"""Text of a scenario file -> plain mappings, lists, texts and numbers, with the line of each: ``plimsoll.documents.text`` with our errors.
+"""Text of a scenario file -> plain mappings, lists, texts and numbers, with the line of each:
+``plimsoll.documents.text`` with our errors.
 
 A bake-off file is read by the same rules.
 """
@@ -6,23 +7,30 @@ A bake-off file is read by the same rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.documents import files
-from plimsoll.scenarios.text.errors import ScenarioError
 
 if TYPE_CHECKING:
     from plimsoll.documents.text import Mistake, Written
 
 
-class Document(dict[str, Any]):
-    """The mapping that a file holds, and where it stands in it."""
+class ScenarioError(ValueError):
+    """Every problem found, each as ``where: what. next step``, in the order of the scenario's own keys."""
 
-    def __init__(self, found: Written, where: str) -> None:
+    def __init__(self, errors: Sequence[str]) -> None:
+        self.errors = list(errors)
+        super().__init__("\n".join(self.errors))
+
+
+class Document(dict[str, Any]):
+    """The mapping that a file holds, and where it stands in it. ``path``: the file, None for a mere text."""
+
+    def __init__(self, found: Written, where: str, path: Path | None = None) -> None:
         super().__init__(found.value)
-        self.where = where
+        self.where, self.path = where, path
         self._found = found
 
     @property
@@ -44,15 +52,18 @@ class Document(dict[str, Any]):
 
 
 def read_file(path: Path, where: str, instead: str) -> Document:
-    """The mapping in a file; ``instead`` says what to give if it can't be read. Raises ``ScenarioError`` with every error of the YAML."""
+    """The mapping in a file; ``instead`` says what to give if it can't be read.
+
+    Raises ``ScenarioError`` with every error of the YAML.
+    """
     try:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError([f"{where}: cannot be read ({files.why(error)}). {instead}."]) from None
-    return read_document(text, where)
+    return read_document(text, where, path)
 
 
-def read_document(text: str, where: str) -> Document:
+def read_document(text: str, where: str, path: Path | None = None) -> Document:
     """The mapping in ``text``. Raises ``ScenarioError`` with every error of its YAML, each with its line."""
     from plimsoll.documents.text import written
 
@@ -62,7 +73,8 @@ def read_document(text: str, where: str) -> Document:
         errors.append(f"{where}: the file is empty. Start with name: and kind:, or copy a library scenario.")
     elif isinstance(found[0].value, dict) and "apiVersion" in found[0].value:
         errors = [
-            f"{where}: is an OpenSLO document. Check it with: plimsoll slo check FILE; judge a run by it with --slo FILE."
+            f"{where}: is an OpenSLO document. Check it with: plimsoll slo check FILE; judge a run by it with --slo "
+            "FILE."
         ]
     elif len(found) > 1 and not errors:
         line = found[1].line(())
@@ -71,7 +83,7 @@ def read_document(text: str, where: str) -> Document:
         errors.append(f"{where}: the file is not a mapping. Write key: value lines, starting with name: and kind:.")
     if errors:
         raise ScenarioError(errors)
-    return Document(found[0], where)
+    return Document(found[0], where, path)
 
 
 def _at(mistake: Mistake) -> str:

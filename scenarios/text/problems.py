@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -34,7 +35,10 @@ _OUT_OF_RANGE = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a mapping came from. ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read."""
+    """Where a mapping came from.
+
+    ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read.
+    """
 
     where: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -66,8 +70,8 @@ def problems(
     below: Loc = (),
     belongs: Callable[[Loc], str] = lambda loc: "",
 ) -> list[tuple[Loc, str]]:
-    """(location, message) of every problem in ``error``, from validating ``model`` at ``below``; ``belongs(loc)`` says where a key that
-    is unknown there is known.
+    """(location, message) of every problem in ``error``, from validating ``model`` at ``below``; ``belongs(loc)`` says
+    where a key that is unknown there is known.
     """
     found = []
     items = error.errors(include_url=False)
@@ -109,9 +113,22 @@ def _what(item: Any, model: type[BaseModel], belongs: str = "") -> str:
     if kind == "literal_error":
         allowed = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         return f"is {_show(value)}. {_nearest(str(value), allowed)}Allowed: {', '.join(allowed)}"
+    if kind == "string_pattern_mismatch":
+        return f"is {_show(value)}. {in_words(str(context['pattern']))}"
     if kind in ("string_too_short", "too_short"):
         return "is empty. Give at least one"
     return f"is {_show(value)}: {item['msg'][0].lower()}{item['msg'][1:]}. Correct it"
+
+
+def in_words(pattern: str) -> str:
+    """What a pattern of ours asks for, in words."""
+    if pattern == "^/":
+        return "A route begins with /. Write it like /v1/name"
+    name = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9([^\]]+)\]\*\$", pattern)
+    if name is None:
+        return f"Write what the pattern {pattern} takes"
+    *signs, last = ("spaces" if sign == " " else sign for sign in name[1])
+    return f"Use letters, digits, {', '.join(signs)} and {last}, and begin with a letter or a digit"
 
 
 def _show(value: Any) -> str:

@@ -1,24 +1,24 @@
 """Is the candidate worse than the base? REGRESSION, IMPROVEMENT, INDISTINGUISHABLE, INCONCLUSIVE or INVALID.
 
-One rule: a regression is an interval that lies wholly beyond the tolerance, an improvement one wholly beyond it on the other
-side. The intervals hold together, over all quantities (Bonferroni), so that what is shown and what is judged can't differ, and
-quantities that are all worse by exactly what is tolerated raise no more alarms than one. Holm's steps would find no more: the
-first regression decides, and it is found alike. Too few runs to decide anything are INCONCLUSIVE and say how many are needed;
-one run on each side always is, unless the weaker judgement from within two runs is asked for. No candidate gets a better
-outcome by being slower or failing more: each bound comes from pairwise differences that only rise then.
+A regression is an interval that lies wholly beyond the tolerance, an improvement one wholly beyond it on the other
+side; the intervals hold together over all quantities (Bonferroni). Too few runs to decide anything are INCONCLUSIVE and
+say how many are needed. No candidate gets a better outcome by being slower or failing more: each bound comes from
+pairwise differences that only rise then. docs/evidence/compare-statistics.md has the reasons.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
+from math import comb, nan
 from typing import Literal
 
 import numpy as np
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
+from plimsoll.slo.comparison.arms import Arm, OneRun, Reading, RunSample
 from plimsoll.slo.comparison.effects import (
     Measured,
     Method,
@@ -30,9 +30,9 @@ from plimsoll.slo.comparison.effects import (
     runs_needed,
     why,
 )
-from plimsoll.slo.comparison.one_run import OneRun
 from plimsoll.slo.comparison.quantity import Quantity, usual
 from plimsoll.slo.comparison.ranks import benjamini_hochberg
+from plimsoll.slo.statistics.confidence import clopper_pearson
 from plimsoll.slo.statistics.distribution import exact
 
 Outcome = Literal["IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID"]
@@ -46,10 +46,12 @@ _TAIL = 10
 class Effect:
     """One quantity, candidate against base.
 
-    ``base``, ``candidate``: the median of the runs' values (each run's in ``*_values``, in the order of the arm). ``effect``:
-    candidate / base, or candidate - base of a share; ``interval`` of it, exact and two-sided, which holds together with those
-    of the other quantities; ends may be infinite, NaN for no data. ``p``: two-sided, that the arms do not differ at all;
-    ``adjusted_p`` by Bonferroni over the quantities; ``bh_p`` by Benjamini and Hochberg, for exploring. ``finding``: ``why`` without its numbers. ``runs_needed``: runs per arm with which it could be decided at all; 0 with enough.
+    ``base``, ``candidate``: the median of the runs' values (each run's in ``*_values``, in the order of the arm).
+    ``effect``: candidate / base, or candidate - base of a share; ``interval`` of it, exact and two-sided, which holds
+    together with those of the other quantities; ends may be infinite, NaN for no data. ``p``: two-sided, that the arms
+    do not differ at all; ``adjusted_p`` by Bonferroni over the quantities; ``bh_p`` by Benjamini and Hochberg, for
+    exploring. ``finding``: ``why`` without its numbers. ``runs_needed``: runs per arm with which it could be decided at
+    all; 0 with enough.
     """
 
     quantity: Quantity
@@ -73,7 +75,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """One candidate against the base. ``reasons``: why the outcome is what it is; ``family``: the intervals that hold together."""
+    """One candidate against the base.
+
+    ``reasons``: why the outcome is what it is; ``family``: the intervals that hold together.
+    """
 
     name: str
     outcome: Outcome
@@ -89,7 +94,6 @@ class Comparison:
     """The whole: the worst outcome of any candidate."""
 
     base: str
-    base_runs: int
     candidates: tuple[CandidateResult, ...]
     outcome: Outcome
     tolerance: float
@@ -139,11 +143,13 @@ def compare(
 ) -> Comparison:
     """Compare each candidate with the base, each as if it were the only one.
 
-    ``quantities``: None for the usual ones that the base has data for. ``tolerance``: a change up to this fraction of the
-    base is of no interest; ``share_tolerance`` the same for shares, in points. ``confidence``: two-sided, of all intervals of
-    a candidate together and of "no false alarm"; ``family``: together with so many at least, where more is said on one page. ``single_run``: judge one run against one run by Fisher's test within them, blind to what
-    differs between runs. ``proof``: INDISTINGUISHABLE must be shown, too, of each quantity by itself (all of them must be, so
-    that nothing is gained by asking of many), else INCONCLUSIVE. Raises ValueError for tolerances outside 0..1 or a confidence outside (0, 1).
+    ``quantities``: None for the usual ones that the base has data for. ``tolerance``: a change up to this fraction of
+    the base is of no interest; ``share_tolerance`` the same for shares, in points. ``confidence``: two-sided, of all
+    intervals of a candidate together and of "no false alarm"; ``family``: together with so many at least, where more is
+    said on one page. ``single_run``: judge one run against one run by Fisher's test within them, blind to what differs
+    between runs. ``proof``: INDISTINGUISHABLE must be shown, too, of each quantity by itself (all of them must be, so
+    that nothing is gained by asking of many), else INCONCLUSIVE. Raises ValueError for tolerances outside 0..1 or a
+    confidence outside (0, 1).
     """
     level = exact(confidence)
     if not 0 < level < 1 or not 0 <= tolerance < 1 or not 0 <= share_tolerance < 1:
@@ -155,7 +161,6 @@ def compare(
     results = tuple(_candidate(base, arm, quantities, policy) for arm in candidates)
     return Comparison(
         base=base.name,
-        base_runs=len(base.runs),
         candidates=results,
         outcome=worst([result.outcome for result in results]),
         tolerance=tolerance,
@@ -323,3 +328,89 @@ def _thin(quantity: Quantity, base: Arm, candidate: Arm) -> bool:
     nothing = Reading(math.nan, 0)
     sizes = [run.readings.get(str(quantity), nothing).n for arm in (base, candidate) for run in arm.runs]
     return bool(sizes) and 0 < min(sizes) * tail < _TAIL
+
+
+# -- A/A ---------------------------------------------------------------------------------------------------------------
+
+# A/A: how often does the gate cry regression when nothing changed? Runs of one endpoint are split into two arms at
+# random, or in every way if those are few, and each split is compared as base and candidate. Random splits show what
+# the gate does with spread like this host's. They can't show drift, because they spread it evenly; so the first half is
+# also compared with the second, as a baseline from last week is with today's runs, and the runs in turn, as interleaved
+# ones are. When the first of these cries and the second doesn't, interleave.
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarms:
+    """``alarms`` of ``splits`` were a false REGRESSION: ``rate``, NaN for no split; ``undecided`` could decide nothing.
+
+    ``interval``: exact (Clopper-Pearson), of the rate over all splits of these runs; other runs may give another.
+    ``every``: all splits were tried, so there is nothing to estimate. ``expected``: the most that the design allows.
+    ``in_order``: the outcome of the first half against the second; ``in_turn``: of every other run against the rest.
+    """
+
+    runs: int
+    per_arm: int
+    splits: int
+    alarms: int
+    undecided: int
+    rate: float
+    interval: tuple[float, float]
+    every: bool
+    expected: float
+    in_order: Outcome
+    in_turn: Outcome
+
+
+def false_alarm_rate(
+    arm: Arm,
+    quantities: Sequence[Quantity] | None = None,
+    tolerance: float = 0.05,
+    confidence: Fraction | str | float = "0.95",
+    *,
+    share_tolerance: float = 0.01,
+    most: int = 1000,
+    seed: int = 0,
+) -> FalseAlarms:
+    """Split the arm's runs, which are in the order of time, in halves; an odd one is left out.
+
+    At most ``most`` splits, drawn with ``seed`` when there are more. Fewer than two runs give no rate.
+    """
+    n, half = len(arm.runs), len(arm.runs) // 2
+    expected = float((1 - exact(confidence)) / 2)
+    if half == 0:
+        return FalseAlarms(n, 0, 0, 0, 0, nan, (0.0, 1.0), True, expected, "INCONCLUSIVE", "INCONCLUSIVE")
+
+    def outcome(first: Sequence[int], second: Sequence[int]) -> Outcome:
+        base, other = (Arm(name, tuple(arm.runs[i] for i in rows)) for name, rows in (("A", first), ("A'", second)))
+        return compare(base, [other], quantities, tolerance, confidence, share_tolerance=share_tolerance).outcome
+
+    every = comb(n, half) * comb(n - half, half) <= most
+    found = [outcome(*split) for split in (_all(n, half) if every else _some(n, half, most, seed))]
+    alarms = found.count("REGRESSION")
+    return FalseAlarms(
+        runs=n,
+        per_arm=half,
+        splits=len(found),
+        alarms=alarms,
+        undecided=found.count("INCONCLUSIVE") + found.count("INVALID"),
+        rate=alarms / len(found),
+        interval=clopper_pearson(alarms, len(found), confidence),
+        every=every,
+        expected=expected,
+        in_order=outcome(range(half), range(n - half, n)),
+        in_turn=outcome(range(0, 2 * half, 2), range(1, 2 * half, 2)),
+    )
+
+
+def _all(n: int, half: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    for first in combinations(range(n), half):
+        rest = [i for i in range(n) if i not in first]
+        for second in combinations(rest, half):
+            yield first, second
+
+
+def _some(n: int, half: int, most: int, seed: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    rng = np.random.default_rng(seed)
+    for _ in range(most):
+        order = rng.permutation(n).tolist()
+        yield tuple(order[:half]), tuple(order[half : 2 * half])

@@ -1,8 +1,7 @@
-"""One quantity of a candidate against the base's: size, exact interval, p. Judged in ``plimsoll.slo.comparison.compare``, not here.
+"""One quantity of a candidate against the base: size, exact interval, p. ``plimsoll.slo.comparison.compare`` judges it.
 
-A request that failed is infinitely slow, so a value may be infinite. Infinite against infinite is unknown, and counts
-against every claim. All quantities that are tested together share out the error: the interval of each holds with 1 - alpha /
-``family`` at each end, so that all of them hold together, and what lies wholly beyond a limit is shown to be beyond it.
+A request that failed is infinitely slow, so a value may be infinite; infinite against infinite is unknown, and counts
+against every claim. All quantities that are tested together share out the error, so that their intervals hold together.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from plimsoll.slo.comparison.arms import Arm
-from plimsoll.slo.comparison.one_run import OneRun, of_percentiles, of_shares
+from plimsoll.slo.comparison.arms import Arm, OneRun, of_percentiles, of_shares
 from plimsoll.slo.comparison.quantity import Quantity, back, limits, worse
 from plimsoll.slo.comparison.ranks import Shift, least_p_paired, least_p_unpaired, mann_whitney, signed_rank
 from plimsoll.slo.objectives.objective import show
@@ -23,7 +21,8 @@ from plimsoll.slo.records.records import FloatArray
 
 Method = Literal["mann-whitney", "signed-rank", "fisher", "none"]
 Data = Literal["enough", "base", "candidate", "both"]
-#: How many times as wide one arm's spread between runs may be as the other's before the gate errs more than twice as often.
+#: How many times as wide one arm's spread between runs may be as the other's before the gate errs more than twice as
+#: often.
 SPREADS = 3.0
 
 
@@ -31,9 +30,10 @@ SPREADS = 3.0
 class Measured:
     """One quantity of two arms, not yet judged.
 
-    Values are one per run, in the order of the arm. ``effect``: candidate / base, or candidate - base of a share. ``shift``:
-    the test, up is worse, with the interval that holds together with those of the whole ``family``; ``most``: the upper end of
-    this quantity's by itself. ``worse_limit``, ``better_limit``: the tolerance on that scale. ``data``: who has none.
+    Values are one per run, in the order of the arm. ``effect``: candidate / base, or candidate - base of a share.
+    ``shift``: the test, up is worse, with the interval that holds together with those of the whole ``family``;
+    ``most``: the upper end of this quantity's by itself. ``worse_limit``, ``better_limit``: the tolerance on that
+    scale. ``data``: who has none.
     """
 
     quantity: Quantity
@@ -59,7 +59,7 @@ class Measured:
 
 
 def pairs(base: Arm, candidate: Arm) -> list[int] | None:
-    """For each run of the base the position of its partner in the candidate; None when not every run has exactly one."""
+    """For each run of the base the place of its partner in the candidate; None when not every run has exactly one."""
     partner = {run.pair: place for place, run in enumerate(candidate.runs)}
     numbers = [run.pair for run in base.runs]
     whole = None not in numbers and len(set(numbers)) == len(numbers) == len(candidate.runs) == len(partner)
@@ -143,8 +143,8 @@ _TESTS = {"mann-whitney": "Mann-Whitney", "signed-rank": "Wilcoxon signed-rank"}
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a quantity is judged. ``needed``: runs per arm that would do, 0 with enough; ``alone``: within one pair of runs;
-    ``proof``: no difference must be shown, too.
+    """How a quantity is judged. ``needed``: runs per arm that would do, 0 with enough; ``alone``: within one pair of
+    runs; ``proof``: no difference must be shown, too.
     """
 
     needed: int
@@ -154,7 +154,6 @@ class Terms:
 
 
 def why(m: Measured, outcome: str, adjusted_p: float, terms: Terms) -> str:
-    """Why ``outcome``."""
     found = finding(m, outcome, adjusted_p, terms)
     if m.data != "enough":
         return found

@@ -1,8 +1,8 @@
 """What two runs are compared by: one number of a run, as ``p99(ttft)``, ``rate(output_tokens)`` or ``ratio(error)``.
 
-The left side of the objectives' grammar, with a tolerance of its own if wanted: ``p99(ttft) 10%``. A value is compared by
-ratio; a share by difference, because a ratio of error shares says little (0 to 0.01 % is infinitely worse). Nothing is
-compared here, and nothing is promised.
+The left side of the objectives' grammar, with a tolerance of its own if wanted: ``p99(ttft) 10%``. A value is compared
+by ratio; a share by difference, because a ratio of error shares says little (0 to 0.01 % is infinitely worse). Nothing
+is compared here, and nothing is promised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from plimsoll.slo.records.records import FloatArray
 
 _SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*")
 
-#: Compared when nobody says what: six at most, so that five runs an arm can still decide (see ``plimsoll.slo.comparison.ranks``).
+#: Compared when nobody says what: six at most, so that five runs an arm can still decide (see
+#: ``plimsoll.slo.comparison.ranks``).
 STREAMED = ("p50(ttft)", "p99(ttft)", "p99(tpot)", "p99(latency)", "rate(output_tokens)", "ratio(error)")
 WHOLE = ("p50(latency)", "p99(latency)", "rate(ok)", "ratio(error)")
 #: Of live speech and of speech that is made: a latency is mostly playing time there.
@@ -50,8 +51,8 @@ class QuantityError(ValueError):
 class Quantity:
     """``str()`` is its name, ``p99(ttft)``.
 
-    ``quantile``: 99/100 for p99, else None. ``unit``: ``ns``, ``ratio``, ``per_s`` or ``1``. ``tolerance``: a change up to
-    this is of no interest (a fraction of the base; of a share: its points), None for the comparison's own.
+    ``quantile``: 99/100 for p99, else None. ``unit``: ``ns``, ``ratio``, ``per_s`` or ``1``. ``tolerance``: a change up
+    to this is of no interest (a fraction of the base; of a share: its points), None for the comparison's own.
     """
 
     statistic: str
@@ -128,8 +129,8 @@ def parse_all(texts: Sequence[str]) -> tuple[Quantity, ...]:
 
 
 def usual(has: Callable[[str], bool]) -> tuple[Quantity, ...]:
-    """What is compared when nobody says what: of speech, of answers that stream, or of answers that come whole, whichever the
-    first quantity says that there is.
+    """What is compared when nobody says what: of speech, of answers that stream, or of answers that come whole,
+    whichever the first quantity says that there is.
     """
     return parse_all(next((texts for texts in (SPOKEN, HEARD, STREAMED) if has(texts[0])), WHOLE))
 

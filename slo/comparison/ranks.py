@@ -1,20 +1,9 @@
 """Rank tests and their intervals: Mann-Whitney and Wilcoxon, exact, and never kinder to a slower candidate.
 
-Both tests are counted out on the null distribution of values without ties, and a tie (or a difference that can't be
-formed, infinite minus infinite) counts against whatever is to be shown. Where there are ties that is a little cautious;
-the usual exact test with midranks is not usable in a gate, for it is not monotone: base 2, 2, 2 against candidate 4, 1, 4
-gives a one-sided p of 0.2, and with the first 4 slowed down to 6 it gives 0.35. The intervals are order statistics of
-pairwise differences, the values for which the tests do not reject, so that test and interval agree to the last digit
-and slowing down a candidate only moves both ends up. A bootstrap of the medians covers as much from five runs on, but
-only 92 % with four, is a tenth wider with eight, and can contradict the test beside it.
-
-Two samples of unequal spread are no shift of each other, and Mann-Whitney's level suffers where the smaller one has the wider
-spread: of 20 values against 5 with three times the spread it calls 2.4 % significant at 0.4 %. So samples of unequal size
-may be asked to pass a second bound, by the normal law of U at so many times the spread, at twice the error. A test that is
-monotone in every value of one sample can't know that sample's spread: whatever it takes to call n values worse, n values of
-a spread without limit reach it with 2^-n, by all falling on one side of the truth. Pairs of runs don't suffer.
-
-Also Fisher's exact test for two shares, and Benjamini-Hochberg's adjustment. Nothing here knows of runs.
+The null distribution is that of values without ties; a tie, or a difference that can't be formed, counts against
+whatever is to be shown, so that slowing a candidate down only moves both ends of its interval up. Samples of unequal
+size may be asked to pass a second bound, for unequal spreads. docs/evidence/compare-statistics.md says why midranks and
+the bootstrap don't do. Also Fisher's exact test and Benjamini-Hochberg's adjustment; nothing here knows of runs.
 """
 
 from __future__ import annotations
@@ -38,8 +27,8 @@ _EXACT = 10_000
 class Shift:
     """Second sample against first. ``statistic``: U or W, ties counted as half.
 
-    ``p_up``: one-sided, that such large values come about by chance; ``p_down``: such small ones. ``low``, ``high``: the
-    two-sided interval of the shift at the confidence asked for, -inf and +inf where there are too few values.
+    ``p_up``: one-sided, that such large values come about by chance; ``p_down``: such small ones. ``low``, ``high``:
+    the two-sided interval of the shift at the confidence asked for, -inf and +inf where there are too few values.
     """
 
     statistic: float
@@ -147,8 +136,8 @@ def mann_whitney(
 ) -> Shift:
     """Two independent samples (Mann & Whitney 1947), the interval by Hodges & Lehmann (1963).
 
-    ``first`` float64[m], ``second`` float64[n]; infinite values allowed, NaN not. [1..5] against [6..10]: p = 0.0079365.
-    ``spreads``: one sample may be so many times as wide as the other.
+    ``first`` float64[m], ``second`` float64[n]; infinite values allowed, NaN not. [1..5] against [6..10]: p =
+    0.0079365. ``spreads``: one sample may be so many times as wide as the other.
     """
     alpha = (1 - exact(confidence)) / 2
     return _of(_minus(second[:, None], first[None, :]).ravel(), _null_u(len(first), len(second), spreads), alpha)
@@ -157,9 +146,9 @@ def mann_whitney(
 def _null_u(m: int, n: int, spreads: float) -> _Null:
     """Of U. Samples of equal size hold their level well enough by themselves when the spreads differ.
 
-    Else the standard deviation of U for two centred normal samples, the smaller one ``spreads`` times as wide: two pairs that
-    share a value are both in order with 1/4 + asin(r) / (2 pi), where r is that value's share of a pair's variance, and so
-    Var(U / m n) = asin(r) / (2 pi n) + asin(1 - r) / (2 pi m), but for terms in 1 / (m n).
+    Else the standard deviation of U for two centred normal samples, the smaller one ``spreads`` times as wide: two
+    pairs that share a value are both in order with 1/4 + asin(r) / (2 pi), where r is that value's share of a pair's
+    variance, and so Var(U / m n) = asin(r) / (2 pi n) + asin(1 - r) / (2 pi m), but for terms in 1 / (m n).
     """
     cumulated = _cumulated_u(m, n) if m * n <= _EXACT else None
     alike, wide = math.sqrt(m * n * (m + n + 1) / 12), 0.0
@@ -185,7 +174,7 @@ def signed_rank(differences: FloatArray, confidence: Fraction | str | float = "0
 
 
 def least_p_unpaired(m: int, n: int, spreads: float = 1.0) -> Fraction:
-    """The smallest one-sided p that ``mann_whitney`` can reach: 1 / C(m + n, n), or what unequal spreads leave of it."""
+    """The least one-sided p that ``mann_whitney`` can reach: 1 / C(m + n, n), or what unequal spreads leave of it."""
     least = Fraction(1, math.comb(m + n, n))
     return max(least, Fraction(_null_u(m, n, spreads).at_most(0))) if spreads > 1 else least
 
@@ -198,10 +187,11 @@ def least_p_paired(n: int) -> Fraction:
 def fisher(bad: int, n: int, more_bad: int, more_n: int) -> float:
     """One-sided p that ``more_bad`` of ``more_n`` is more than ``bad`` of ``n`` by chance (Fisher's exact test).
 
-    Both counts are random in it. Counted above the k-th largest value of the first sample, with bad = k - 1, it is the exact
-    exceedance test: drawing the limit from the base costs nothing. 100/10000 against 130/10000: 0.0271. 1 for no data.
+    Both counts are random in it. Counted above the k-th largest value of the first sample, with bad = k - 1, it is the
+    exact exceedance test: drawing the limit from the base costs nothing. 100/10000 against 130/10000: 0.0271. 1 for no
+    data.
     """
-    from scipy.special import gammaln
+    from plimsoll.slo.statistics.special import gammaln
 
     for k, of in ((bad, n), (more_bad, more_n)):
         if not 0 <= k <= of:
@@ -223,7 +213,10 @@ def fisher(bad: int, n: int, more_bad: int, more_n: int) -> float:
 
 
 def benjamini_hochberg(p: Sequence[float]) -> tuple[float, ...]:
-    """Benjamini & Hochberg's (1995) adjustment: the false ones' share among those at most alpha is alpha. For exploring."""
+    """Benjamini & Hochberg's (1995) adjustment: the false ones' share among those at most alpha is alpha.
+
+    For exploring.
+    """
     order = sorted(range(len(p)), key=lambda i: p[i])
     adjusted, ceiling = [0.0] * len(p), 1.0
     for rank, i in reversed(list(enumerate(order, start=1))):

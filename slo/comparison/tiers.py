@@ -1,34 +1,36 @@
 """A bake-off: endpoints in order of one quantity, in tiers that follow from what was shown of each pair of arms.
 
-Each pair is judged once, as ``plimsoll.slo.comparison.compare`` judges a candidate against a base (same tolerance, same intervals), and
-tiers are nothing but those judgements: the first tier are the arms that nobody was shown to be better than, the next those
-that only arms of the first were, and so on. So arms of one tier are never told apart, and of two that are told apart the better
-one stands higher. "Not told apart" does not hand on (a and b, b and c, but not a and c): where an arm could as well stand
-lower ``last`` says how far, and ``overlaps`` names each two arms that stand in different tiers without being told apart, with
-the arm that is why.
+``plimsoll.slo.comparison.compare`` judges each pair once, and tiers are nothing but those judgements: the first tier
+are the arms that nobody was shown to be better than, the next those that only arms of the first were, and so on. "Not
+told apart" does not hand on, so ``last`` says how far down an arm could as well stand, and ``overlaps`` names each two
+arms that stand in different tiers without being told apart.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
 from plimsoll.slo.comparison.arms import Arm
 from plimsoll.slo.comparison.compare import Outcome, compare
-from plimsoll.slo.comparison.quantity import Quantity
-from plimsoll.slo.records.records import BoolArray
+from plimsoll.slo.comparison.quantity import Quantity, parse
+from plimsoll.slo.comparison.ranks import benjamini_hochberg, mann_whitney, signed_rank
+from plimsoll.slo.records.records import BoolArray, FloatArray
+from plimsoll.slo.statistics.distribution import exact
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """One arm's place. ``value``: the median of its runs; ``values``: each run's.
 
-    ``tier``: one more than the longest row of arms each shown to be better than the next, with this one at its end; ``last``:
-    the lowest tier that would contradict no pair.
+    ``tier``: one more than the longest row of arms each shown to be better than the next, with this one at its end;
+    ``last``: the lowest tier that would contradict no pair.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """``above`` and ``below`` are not told apart; ``below`` stands lower because ``because`` was shown to be better than it."""
+    """``above`` and ``below`` are not told apart; ``below`` stands lower because ``because`` was shown to be better."""
 
     above: str
     below: str
@@ -97,8 +99,8 @@ def rank(
 ) -> Ranking:
     """Rank arms by ``quantity``. Names must differ (else ValueError). An arm with an invalid run has no place.
 
-    ``family``: intervals that hold together, at least; all pairs of arms do. An arm that gets slower never rises: it can only
-    be shown to be worse than more arms, and better than fewer.
+    ``family``: intervals that hold together, at least; all pairs of arms do. An arm that gets slower never rises: it
+    can only be shown to be worse than more arms, and better than fewer.
     """
     if len({arm.name for arm in arms}) != len(arms):
         raise ValueError("two arms have one name; give each its own")
@@ -181,3 +183,173 @@ def _unfit(arm: Arm, quantity: Quantity) -> str:
 def _key(arm: Arm, quantity: Quantity) -> tuple[float, str]:
     value = float(np.median(arm.values(quantity)))
     return (value if quantity.better == "lower" else -value), arm.name
+
+
+# -- Pareto fronts -----------------------------------------------------------------------------------------------------
+
+# Pareto fronts: throughput against interactivity, goodput against rate. Which settings are beaten on both counts? A
+# point is dominated when another is better in one way and at least as good in the other, and the data show it: the runs
+# of the two must be told apart in one and not be worse in the other. Points that are not told apart stay on the front.
+# With one run a point nothing is shown, and domination is by value alone and says so.
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting: a value per run on each axis, runs in one order."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    arm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A point of the chart. ``x``, ``y``: medians. ``dominated_by``: who beats it, "" on the front.
+
+    ``shown``: told by runs, not only by value.
+    """
+
+    name: str
+    arm: str
+    x: float
+    y: float
+    x_values: tuple[float, ...]
+    y_values: tuple[float, ...]
+    dominated_by: str
+    shown: bool
+
+
+def interactivity(tpot_ns: FloatArray) -> FloatArray:
+    """Tokens per second that one user sees, 1 / TPOT (give the p90 of TPOT for nearly all users); 0 for failures.
+
+    A TPOT of 0 (the whole answer in one chunk) is no speed: NaN.
+    """
+    with np.errstate(divide="ignore"):
+        return np.where(tpot_ns > 0, 1e9 / np.where(tpot_ns > 0, tpot_ns, 1.0), np.nan)
+
+
+def front(
+    points: Sequence[Point],
+    x_better: Better = "higher",
+    y_better: Better = "higher",
+    confidence: Fraction | str | float = "0.95",
+) -> tuple[Placed, ...]:
+    """Every point with who dominates it, in the order given.
+
+    Points with no or unknown values are dominated by nobody.
+    """
+    turned = [(_turn(p.x, x_better), _turn(p.y, y_better)) for p in points]
+    alpha = float(1 - exact(confidence))
+    pairs = [(i, j) for i in range(len(points)) for j in range(len(points)) if i != j and _ahead(turned[i], turned[j])]
+    # Told apart in the way in which it is ahead most clearly. A chart explores: of the points struck out a share is
+    # wrong.
+    adjusted = benjamini_hochberg([min(_p(turned[i][axis], turned[j][axis]) for axis in (0, 1)) * 2 for i, j in pairs])
+    several = all(len(p.x) > 1 for p in points)
+    beaten: dict[int, int] = {}
+    for (i, j), p in zip(pairs, adjusted, strict=True):
+        # Of several that beat it the one furthest ahead is named.
+        if (not several or p <= alpha) and (j not in beaten or _ahead(turned[i], turned[beaten[j]])):
+            beaten[j] = i
+    return tuple(
+        Placed(
+            name=point.name,
+            arm=point.arm,
+            x=_middle(point.x),
+            y=_middle(point.y),
+            x_values=point.x,
+            y_values=point.y,
+            dominated_by=points[beaten[i]].name if i in beaten else "",
+            shown=several and i in beaten,
+        )
+        for i, point in enumerate(points)
+    )
+
+
+def _turn(values: Sequence[float], better: Better) -> FloatArray:
+    return np.asarray(values, np.float64) * (1.0 if better == "higher" else -1.0)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return float(np.median(values)) if len(values) else float("nan")
+
+
+def _ahead(a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray]) -> bool:
+    """At least as good in both ways by medians, and better in one; never with unknown values."""
+    steps = [_middle(first.tolist()) - _middle(second.tolist()) for first, second in zip(a, b, strict=True)]
+    return all(step >= 0 for step in steps) and any(step > 0 for step in steps)
+
+
+def _p(ahead: FloatArray, behind: FloatArray) -> float:
+    """One-sided p that ``ahead`` is greater."""
+    return mann_whitney(behind, ahead).p_up if len(ahead) and len(behind) else 1.0
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+# What a million tokens or requests cost, from the price of an hour. A cost is a price over a throughput, so it is as
+# uncertain as the throughput is between runs; a lower throughput is a higher cost, and no throughput an infinite one.
+# Failed requests cost as much as good ones: only what was delivered divides the price. Nothing here knows which price
+# is right.
+
+Per = Literal["output_tokens", "requests", "good_requests"]
+_RATES = {"output_tokens": "rate(output_tokens)", "requests": "rate(ok)", "good_requests": "rate(good)"}
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a million of ``per``, in the price's currency. ``value``: at the median run's throughput ``per_s``.
+
+    ``interval``: of the typical run's cost at the confidence, (0, inf) where there are too few runs (fewer than 6 at 95
+    %); ``values``: each run's.
+    """
+
+    name: str
+    per: Per
+    price_per_hour: float
+    per_s: float
+    value: float
+    interval: tuple[float, float]
+    values: tuple[float, ...]
+
+
+def needs(per: Per) -> Quantity:
+    """The quantity that a cost of ``per`` divides by: sample the runs with it."""
+    return parse(_RATES[per])
+
+
+def million(price_per_hour: float, per_s: float) -> float:
+    """Price of a million at ``per_s``: 3.60 an hour at 1,000/s is 1.00; infinite at 0."""
+    return price_per_hour / 3600 * _MILLION / per_s if per_s > 0 else math.inf
+
+
+def cost(
+    arm: Arm, price_per_hour: float, per: Per = "output_tokens", confidence: Fraction | str | float = "0.95"
+) -> Cost | None:
+    """Of a million of ``per``; None when a run has no such rate. Raises ValueError for a price below 0 or infinite."""
+    if not 0 <= price_per_hour < math.inf:
+        raise ValueError(f"a price of {price_per_hour} an hour: write what an hour costs, a number of at least 0")
+    rates = arm.values(needs(per))
+    if len(rates) == 0 or np.isnan(rates).any():
+        return None
+    middle = float(np.median(rates))
+    low, high = _typical(rates, confidence)
+    return Cost(
+        name=arm.name,
+        per=per,
+        price_per_hour=price_per_hour,
+        per_s=middle,
+        value=million(price_per_hour, middle),
+        interval=(million(price_per_hour, high), million(price_per_hour, low)),
+        values=tuple(million(price_per_hour, float(rate)) for rate in rates),
+    )
+
+
+def _typical(rates: FloatArray, confidence: Fraction | str | float) -> tuple[float, float]:
+    """Interval of the typical rate: exact, from the Walsh averages of its logarithm."""
+    with np.errstate(divide="ignore"):
+        shift = signed_rank(np.log(rates), confidence)
+    return math.exp(shift.low), math.inf if shift.high == math.inf else math.exp(shift.high)

@@ -20,16 +20,10 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return lags.astype(np.float64), np.ones(len(lags), np.bool_)
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(np.diff(records.ragged("frame_lag_ns")[1]) == 0)
-
-
 INDICATOR = Indicator(
     name="audio_frame_lag",
     title="Lag of audio frames",
     group="last",
-    unit="ns",
-    better="lower",
     scope="frame",
     needs=("frame_lag_ns",),
     formula="frame written - frame due",
@@ -37,5 +31,5 @@ INDICATOR = Indicator(
     summary="how late the generator itself sent a frame of audio",
     compute=_compute,
     on_failure=OnFailure.AS_IS,
-    outside=_outside,
+    outside=lambda records: np.diff(records.ragged("frame_lag_ns")[1]) == 0,
 )

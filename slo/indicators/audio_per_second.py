@@ -1,5 +1,4 @@
-"""audio_per_second = playing time of the audio received / (its last arrival - due): how fast one answer is
-synthesised.
+"""audio_per_second = playing time of the audio received / (its last arrival - due): how fast one answer is synthesised.
 
 Above 1 it comes faster than it plays, waiting for its start included. It is no throughput: the endpoint's total is
 the report's audio seconds per second. An answer of no audio counts as 0. A request that was never meant to bring
@@ -23,10 +22,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return audio / np.where(valid, came - due, 1), np.asarray(valid)
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray((records["media_out_ns"] == -1) | (records["media_start_ns"] != -1))
-
-
 INDICATOR = Indicator(
     name="audio_per_second",
     title="Audio per second of a request",
@@ -34,11 +29,10 @@ INDICATOR = Indicator(
     rank=19,
     unit="1",
     better="higher",
-    scope="request",
     needs=("due_ns", "chunk_ns", "chunk_audio_ns", "media_out_ns", "media_start_ns", "done_ns"),
     formula="media_out / (last audio - due)",
     source="inverse of the generation RTF of text to speech",
     summary="seconds of audio received per second of waiting, of one request",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: (records["media_out_ns"] == -1) | (records["media_start_ns"] != -1),
 )

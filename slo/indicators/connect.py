@@ -18,23 +18,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return took.astype(np.float64), took >= 0
 
 
-def _reused(records: Records) -> BoolArray:
-    return np.asarray(records["connect_ns"] < 0)
-
-
 INDICATOR = Indicator(
     name="connect",
     title="Connection set-up",
     group="last",
     rank=5,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("connect_ns",),
     formula="connect",
     source="curl's time_connect and time_appconnect",
     summary="set-up time of the connection, for requests that opened one",
     compute=_compute,
     on_failure=OnFailure.AS_IS,
-    outside=_reused,
+    outside=lambda records: records["connect_ns"] < 0,
 )

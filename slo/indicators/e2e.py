@@ -5,29 +5,18 @@ streamed answer: a success without the stamp ranks as +inf where others have it.
 +inf. Source: vLLM's benchmark ends latency at the last token chunk; ours starts at the due time.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "due_ns", "last_token_ns")
-
 
 INDICATOR = Indicator(
     name="e2e",
     title="Time to last token",
     group="answer",
     rank=4,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("due_ns", "last_token_ns"),
     formula="last_token - due",
     from_due=True,
     source="vLLM bench (latency ends at the last token chunk), from the due time",
     summary="from when the request was due to the last token of output",
-    compute=_compute,
+    compute=lambda records: between(records, "due_ns", "last_token_ns"),
     awaited=True,
 )

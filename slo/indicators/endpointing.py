@@ -8,30 +8,19 @@ does a failed request. Source: the endpointing delay of Deepgram, AssemblyAI and
 detector.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import no_live_speech, since
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return since(records, "speech_end_ns", records["endpoint_ns"])
-
 
 INDICATOR = Indicator(
     name="endpointing",
     title="Endpointing delay",
     group="speech",
     rank=7,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("endpoint_ns", "speech_end_ns", "pace"),
     formula="endpoint - speech_end",
     source="Deepgram, AssemblyAI, OpenAI (end of turn), from labels",
     summary="from the true speech end to the server's word that the speaker has finished",
-    compute=_compute,
+    compute=lambda records: since(records, "speech_end_ns", records["endpoint_ns"]),
     outside=no_live_speech,
     awaited=True,
 )

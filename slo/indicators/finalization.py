@@ -8,16 +8,8 @@ transcript, or with one that leaves words open, ranks as +inf where others have 
 Source: Pipecat (TTFS, last segment), Coval (TTFS).
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import no_live_speech, since
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return since(records, "speech_end_ns", records["final_ns"])
-
 
 INDICATOR = Indicator(
     name="finalization",
@@ -27,14 +19,11 @@ INDICATOR = Indicator(
     rank=9,
     chart="live",
     drawn=True,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("final_ns", "speech_end_ns", "pace"),
     formula="final - speech_end",
     source="Pipecat and Coval (TTFS), to the last final, from labels",
     summary="from the true speech end to the last final transcript",
-    compute=_compute,
+    compute=lambda records: since(records, "speech_end_ns", records["final_ns"]),
     outside=no_live_speech,
     awaited=True,
 )

@@ -8,8 +8,6 @@ last text.
 
 from __future__ import annotations
 
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator, between
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
@@ -19,23 +17,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return took, both & (records["media_start_ns"] == -1)
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray((records["media_out_ns"] == -1) | (records["media_start_ns"] != -1))
-
-
 INDICATOR = Indicator(
     name="first_audio_from_text_end",
     title="First audio from text end",
     group="speech",
     rank=14,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("input_end_ns", "first_audio_ns", "media_start_ns", "media_out_ns"),
     formula="first_audio - input_end",
     source="Picovoice (FTTS), from the last text",
     summary="from the last text sent to the first sample of audio",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: (records["media_out_ns"] == -1) | (records["media_start_ns"] != -1),
     awaited=True,
 )

@@ -1,8 +1,9 @@
 """first_audio_perceived = first audible sample heard - due, in ns: when a listener hears a voice.
 
 First arrival plus the silence before the first audible sample (10 ms of more than 1 % of full scale), since a player
-has to play it, gaps in it included; not before that sample has arrived. A player's own buffer is not in it. An answer of silence ranks as
-+inf where others were heard, and so does a failed request. Source: Coval (TTFA with leading silence).
+has to play it, gaps in it included; not before that sample has arrived. A player's own buffer is not in it. An answer
+of silence ranks as +inf where others were heard, and so does a failed request. Source: Coval (TTFA with leading
+silence).
 """
 
 from __future__ import annotations
@@ -19,10 +20,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return (heard - due).astype(np.float64), (heard != -1) & (due != -1)
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(records["media_out_ns"] == -1)
-
-
 INDICATOR = Indicator(
     name="first_audio_perceived",
     title="Time to first audible audio",
@@ -31,9 +28,6 @@ INDICATOR = Indicator(
     rank=13,
     chart="sound",
     drawn=True,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=(
         "due_ns",
         "first_audio_ns",
@@ -48,6 +42,6 @@ INDICATOR = Indicator(
     source="Coval (TTFA with leading silence)",
     summary="from when the request was due until a voice is heard, leading silence included",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: records["media_out_ns"] == -1,
     awaited=True,
 )

@@ -7,16 +7,8 @@ nothing ranks as +inf where others did, and so does a failed request. Source: Gl
 from other moments, see ``first_partial_from_stream_start`` and ``first_partial_after_speech_end``.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import no_live_speech, since
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return since(records, "speech_start_ns", records["first_partial_ns"])
-
 
 INDICATOR = Indicator(
     name="first_partial",
@@ -26,14 +18,11 @@ INDICATOR = Indicator(
     rank=1,
     chart="live",
     drawn=True,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("first_partial_ns", "speech_start_ns", "pace"),
     formula="first_partial - speech_start",
     source="Gladia (time to first partial, from speech onset)",
     summary="from true speech onset to the first transcript that is not empty",
-    compute=_compute,
+    compute=lambda records: since(records, "speech_start_ns", records["first_partial_ns"]),
     outside=no_live_speech,
     awaited=True,
 )

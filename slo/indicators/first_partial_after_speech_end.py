@@ -6,30 +6,19 @@ end, say because its final came before, ranks as +inf where others did show some
 Source: Artificial Analysis (first partial after the end of speech), with labels in the place of a detector.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import first_transcript_from, no_live_speech, since
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return since(records, "speech_end_ns", first_transcript_from(records, records["speech_end_ns"]))
-
 
 INDICATOR = Indicator(
     name="first_partial_after_speech_end",
     title="First partial after speech end",
     group="speech",
     rank=3,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "chunk_audio_ns", "first_partial_ns", "speech_end_ns", "pace"),
     formula="first transcript from speech_end on - speech_end",
     source="Artificial Analysis (first partial after the end of speech)",
     summary="from the true speech end to the next message with a transcript",
-    compute=_compute,
+    compute=lambda records: since(records, "speech_end_ns", first_transcript_from(records, records["speech_end_ns"])),
     outside=no_live_speech,
     awaited=True,
 )

@@ -5,30 +5,19 @@ audio sent at 1x. A success that shows nothing ranks as +inf where others did, a
 Coval (TTFT of transcription).
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import no_live_speech, since
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return since(records, "media_start_ns", records["first_partial_ns"])
-
 
 INDICATOR = Indicator(
     name="first_partial_from_stream_start",
     title="First partial from stream start",
     group="speech",
     rank=2,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("first_partial_ns", "media_start_ns", "pace"),
     formula="first_partial - media_start",
     source="Coval (TTFT of transcription, from the start of the stream)",
     summary="from the start of the audio, silence included, to the first transcript that is not empty",
-    compute=_compute,
+    compute=lambda records: since(records, "media_start_ns", records["first_partial_ns"]),
     outside=no_live_speech,
     awaited=True,
 )

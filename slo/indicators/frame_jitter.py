@@ -40,8 +40,6 @@ def _first(records: Records) -> BoolArray:
 INDICATOR = Indicator(
     name="frame_jitter",
     title="Frame jitter",
-    unit="ns",
-    better="lower",
     scope="query",
     needs=("query_id", "due_ns", "done_ns", "status"),
     formula="|(done[k] - done[k - 1]) - (due[k] - due[k - 1])|, done of the slowest sample",

@@ -1,5 +1,4 @@
-"""frame_missed: 1 for a frame whose slowest sample was not done ``frame_deadline`` after it was due, 0 for one in
-time.
+"""frame_missed: 1 for a frame whose slowest sample was not done ``frame_deadline`` after it was due, 0 for one in time.
 
 Exactly at the deadline is in time. A frame with a failed sample missed it, whenever it failed. The deadline is the
 scenario's ``frame_deadline``, and where that is not given the frame interval: done before the next frame is due. A
@@ -30,7 +29,6 @@ INDICATOR = Indicator(
     name="frame_missed",
     title="Frame missed",
     unit="1",
-    better="lower",
     scope="query",
     needs=("query_id", "due_ns", "done_ns", "status"),
     formula="1 if max over samples of done > due + frame_deadline, or a sample failed; else 0",

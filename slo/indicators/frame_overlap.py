@@ -1,10 +1,10 @@
 """frame_overlap: how many earlier frames were still unanswered when this one was due.
 
 0 is a pipeline that is done with each frame before the next one comes. Above 0 frames are in flight together, because
-one was late and the next left on time all the same. A frame with a failed sample counts until its last sample was
-over (failed or done); one that never ended counts to the end of the run. It says nothing of the frame itself, so a
-failed frame has its real value. Frames that the scenario cancelled count, those of the warm-up don't. Only runs with a frame interval have it.
-Source: Plimsoll's own; the number in the system seen by an arrival, of queueing theory.
+one was late and the next left on time all the same. A frame with a failed sample counts until its last sample was over
+(failed or done); one that never ended counts to the end of the run. It says nothing of the frame itself, so a failed
+frame has its real value. Frames that the scenario cancelled count, those of the warm-up don't. Only runs with a frame
+interval have it. Source: Plimsoll's own; the number in the system seen by an arrival, of queueing theory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ INDICATOR = Indicator(
     name="frame_overlap",
     title="Frame overlap",
     unit="1",
-    better="lower",
     scope="query",
     needs=("query_id", "due_ns", "done_ns"),
     formula="number of earlier frames with a sample not over at this frame's due",

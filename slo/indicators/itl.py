@@ -1,12 +1,11 @@
 """itl: the gaps between successive output chunks of a request, in ns, each gap a value of its own.
 
-Chunks are not tokens: a chunk may carry several (speculative decoding, buffering proxies), so this is what
-a reader sees, not the model's step time. Gap-weighted: a long answer weighs more than a short one. Gaps of
-one request depend on each other, so a verdict cuts them by requests. A success with a single chunk or without
-a token has no gap: missing, and it satisfies a limit on a single request; any other request satisfies it if
-all its gaps do. Chunks of speech are transcripts or audio: outside. A failed request contributes the gaps it
-had, and of +inf those that the longest answer of the run has more, at least one: what never came never comes.
-Source: vLLM bench (inter-token latency).
+Chunks are not tokens: a chunk may carry several (speculative decoding, buffering proxies), so this is what a reader
+sees, not the model's step time. Gap-weighted: a long answer weighs more than a short one. Gaps of one request depend on
+each other, so a verdict cuts them by requests. A success with a single chunk or without a token has no gap: missing,
+and it satisfies a limit on a single request; any other request satisfies it if all its gaps do. Chunks of speech are
+transcripts or audio: outside. A failed request contributes the gaps it had, and of +inf those that the longest answer
+of the run has more, at least one: what never came never comes. Source: vLLM bench (inter-token latency).
 """
 
 from __future__ import annotations
@@ -33,10 +32,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return gaps, ~sounds(records)[gap_rows(records)]
 
 
-def _no_gap(records: Records) -> BoolArray:
-    return np.asarray((np.diff(records.chunk_offsets) == 1) | (records["n_out"] == 0) | sounds(records))
-
-
 INDICATOR = Indicator(
     name="itl",
     title="Inter-token latency",
@@ -44,13 +39,11 @@ INDICATOR = Indicator(
     group="answer",
     rank=3,
     chart="pace",
-    unit="ns",
-    better="lower",
     scope="gap",
     needs=("chunk_ns",),
     formula="chunk[i + 1] - chunk[i]",
     source="vLLM bench (inter-token latency), per chunk",
     summary="gap between successive output chunks (chunks are not tokens)",
     compute=_compute,
-    outside=_no_gap,
+    outside=lambda records: (np.diff(records.chunk_offsets) == 1) | (records["n_out"] == 0) | sounds(records),
 )

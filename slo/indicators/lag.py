@@ -4,29 +4,18 @@ The generator's own part is ``generator_lag``; the rest is waiting for a connect
 back-pressure. A request that was never sent ranks as +inf; a failed one that was sent has its real lag.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, OnFailure, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "due_ns", "sent_ns")
-
 
 INDICATOR = Indicator(
     name="lag",
     title="Schedule lag",
     group="last",
     rank=3,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("due_ns", "sent_ns"),
     formula="sent - due",
     from_due=True,
     source="Gil Tene on coordinated omission; Plimsoll's own health check",
     summary="how late the request was sent: the generator's lateness plus any wait for a connection",
-    compute=_compute,
+    compute=lambda records: between(records, "due_ns", "sent_ns"),
     on_failure=OnFailure.WORST_IF_ABSENT,
 )

@@ -8,22 +8,8 @@ sessions with fewer are missing and satisfy a limit on a single request. A faile
 backlog growth as the test of real-time recognition.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import lag_slope
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return lag_slope(records)
-
-
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(~lag_slope(records)[1])
-
 
 INDICATOR = Indicator(
     name="lag_slope",
@@ -31,12 +17,10 @@ INDICATOR = Indicator(
     group="speech",
     rank=6,
     unit="1",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "chunk_cursor_ns", "media_start_ns", "media_ns", "pace"),
     formula="least-squares slope of transcript_lag over time",
     source="ours: backlog growth as the test of real-time recognition",
     summary="seconds that the transcript falls behind in each second of speech",
-    compute=_compute,
-    outside=_outside,
+    compute=lag_slope,
+    outside=lambda records: ~lag_slope(records)[1],
 )

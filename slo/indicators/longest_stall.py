@@ -19,22 +19,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return played.longest_ns.astype(np.float64), played.valid
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(~playback(records).valid)
-
-
 INDICATOR = Indicator(
     name="longest_stall",
     title="Longest stall",
     group="speech",
     rank=16,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "chunk_audio_ns"),
     formula="max over chunks of arrival - when it was needed",
     source="vLLM-Omni (audio continuity)",
     summary="longest break in the audio as a listener hears it",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: ~playback(records).valid,
 )

@@ -28,7 +28,6 @@ INDICATOR = Indicator(
     rank=1,
     unit="per_s",
     better="higher",
-    scope="request",
     needs=("n_out", "due_ns", "done_ns"),
     formula="n_out / (done - due)",
     source="LLMPerf (per-request output throughput), from the due time",

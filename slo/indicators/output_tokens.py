@@ -24,7 +24,6 @@ INDICATOR = Indicator(
     rank=2,
     unit="1",
     better="higher",
-    scope="request",
     needs=("n_out",),
     formula="n_out",
     source="OpenAI API, usage.completion_tokens",

@@ -19,22 +19,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return revised / np.maximum(words, 1), np.asarray((revised >= 0) & (words > 0))
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray((records["n_revised"] < 0) | (records["words"] <= 0))
-
-
 INDICATOR = Indicator(
     name="partial_churn",
     title="Rewritten words per word",
     group="speech",
     rank=23,
     unit="1",
-    better="lower",
-    scope="request",
     needs=("n_revised", "words"),
     formula="revised words / words of the reference",
     source="stability of incremental recognition (edit overhead)",
     summary="how much of the shown transcript was rewritten",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: (records["n_revised"] < 0) | (records["words"] <= 0),
 )

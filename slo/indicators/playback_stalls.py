@@ -19,22 +19,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return played.underruns.astype(np.float64), played.valid
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(~playback(records).valid)
-
-
 INDICATOR = Indicator(
     name="playback_stalls",
     title="Stalls",
     group="speech",
     rank=17,
     unit="1",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "chunk_audio_ns"),
     formula="chunks more than 20 ms later than they were needed",
     source="buffer underruns of media players",
     summary="how often the audio broke off for a listener",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: ~playback(records).valid,
 )

@@ -27,8 +27,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 INDICATOR = Indicator(
     name="query_latency",
     title="Query latency",
-    unit="ns",
-    better="lower",
     scope="query",
     needs=("query_id", "due_ns", "done_ns", "status"),
     formula="max over samples of done - due",

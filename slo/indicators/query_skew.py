@@ -26,8 +26,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 INDICATOR = Indicator(
     name="query_skew",
     title="Query skew",
-    unit="ns",
-    better="lower",
     scope="query",
     needs=("query_id", "done_ns", "status"),
     formula="max over samples of done - min over samples of done",

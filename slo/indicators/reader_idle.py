@@ -1,9 +1,9 @@
 """reader_idle: how long a reader who takes 100 ms a token had to wait for the next one, in ns, in all.
 
 Counts from the first token: what came before it is ``ttft``. Early tokens are a store that a later gap can use up, so a
-gap as such costs nothing. A chunk of several tokens is taken as an even share of ``n_out``, at least one token; reasoning
-is read like the answer. A whole answer in one chunk has 0. An answer without output is missing and satisfies a limit on a
-single request. A failed request ranks as +inf. Source: ours, after smooth goodput.
+gap as such costs nothing. A chunk of several tokens is taken as an even share of ``n_out``, at least one token;
+reasoning is read like the answer. A whole answer in one chunk has 0. An answer without output is missing and satisfies
+a limit on a single request. A failed request ranks as +inf. Source: ours, after smooth goodput.
 """
 
 from __future__ import annotations
@@ -20,20 +20,13 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return met.waited_ns.astype(np.float64), met.valid
 
 
-def _no_token(records: Records) -> BoolArray:
-    return np.asarray(records["n_out"] == 0)
-
-
 INDICATOR = Indicator(
     name="reader_idle",
     title="Reader idle",
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "n_out"),
     formula="sum of max(0, token i - when token i - 1 was read)",
     source="ours, after smooth goodput (arXiv 2410.14257); 100 ms a token",
     summary="time that someone reading along spent waiting for the next token",
     compute=_compute,
-    outside=_no_token,
+    outside=lambda records: records["n_out"] == 0,
 )

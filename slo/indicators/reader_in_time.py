@@ -1,26 +1,20 @@
 """reader_in_time = 1 - stalls / tokens, per request: how much of the answer was there when its reader wanted it.
 
-The same reader as in ``reader_idle``. Of a chunk of several tokens only the first can be late. An answer without output is
-missing and satisfies a limit on a single request. A failed request ranks as 0. More is better: write
+The same reader as in ``reader_idle``. Of a chunk of several tokens only the first can be late. An answer without output
+is missing and satisfies a limit on a single request. A failed request ranks as 0. More is better: write
 ``p5(reader_in_time) >= 0.99``. Source: ours, after smooth goodput.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from plimsoll.slo.metrics.deadlines import reading, share_in_time
+from plimsoll.slo.metrics.deadlines import reading, share_on_time
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     met = reading(records)
-    return share_in_time(met), met.valid
-
-
-def _no_token(records: Records) -> BoolArray:
-    return np.asarray(records["n_out"] == 0)
+    return share_on_time(met), met.valid
 
 
 INDICATOR = Indicator(
@@ -28,11 +22,10 @@ INDICATOR = Indicator(
     title="Reader in time",
     unit="1",
     better="higher",
-    scope="request",
     needs=("chunk_ns", "n_out"),
     formula="1 - stalls / tokens",
     source="ours, after smooth goodput (arXiv 2410.14257); 100 ms a token",
     summary="share of an answer's tokens that were there when someone reading along wanted them",
     compute=_compute,
-    outside=_no_token,
+    outside=lambda records: records["n_out"] == 0,
 )

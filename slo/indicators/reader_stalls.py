@@ -1,7 +1,7 @@
 """reader_stalls: how often a reader who takes 100 ms a token ran out of text before the answer went on.
 
-The same reader as in ``reader_idle``, which says for how long. An answer without output is missing and satisfies a limit
-on a single request. A failed request ranks as +inf. Source: ours, after smooth goodput.
+The same reader as in ``reader_idle``, which says for how long. An answer without output is missing and satisfies a
+limit on a single request. A failed request ranks as +inf. Source: ours, after smooth goodput.
 """
 
 from __future__ import annotations
@@ -18,20 +18,14 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return met.late.astype(np.float64), met.valid
 
 
-def _no_token(records: Records) -> BoolArray:
-    return np.asarray(records["n_out"] == 0)
-
-
 INDICATOR = Indicator(
     name="reader_stalls",
     title="Reader stalls",
     unit="1",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "n_out"),
     formula="tokens i with token i later than token i - 1 was read",
     source="ours, after smooth goodput (arXiv 2410.14257); 100 ms a token",
     summary="how often someone reading along had to wait for the next token",
     compute=_compute,
-    outside=_no_token,
+    outside=lambda records: records["n_out"] == 0,
 )

@@ -21,22 +21,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return took / np.maximum(records["media_ns"], 1), valid
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(~whole_file(records))
-
-
 INDICATOR = Indicator(
     name="rtf",
     title="Real-time factor",
     group="speech",
     rank=20,
     unit="1",
-    better="lower",
-    scope="request",
     needs=("media_ns", "pace", "due_ns", "media_start_ns", "final_ns", "done_ns"),
     formula="(end - due) / media, of unpaced audio",
     source="real-time factor of batch recognition",
     summary="processing time per second of audio, of files and bursts only",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: ~whole_file(records),
 )

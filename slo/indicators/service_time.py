@@ -4,15 +4,7 @@ A diagnostic: it hides every request that had to wait to be sent, so judge ``lat
 request ranks as +inf. Source: YCSB (service time against intended time); wrk2's uncorrected histogram.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "sent_ns", "done_ns")
-
 
 INDICATOR = Indicator(
     name="service_time",
@@ -21,12 +13,9 @@ INDICATOR = Indicator(
     group="answer",
     rank=6,
     chart="answer",
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("sent_ns", "done_ns"),
     formula="done - sent",
     source="YCSB (service time against intended time); wrk2's uncorrected histogram",
     summary="from the first byte sent to the last byte of the answer",
-    compute=_compute,
+    compute=lambda records: between(records, "sent_ns", "done_ns"),
 )

@@ -6,34 +6,17 @@ missing and satisfies a limit on a single request. A failed one ranks as +inf. S
 reports it, apart from latency.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "due_ns", "open_ns")
-
-
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(records["open_ns"] == -1)
-
 
 INDICATOR = Indicator(
     name="session_ready",
     title="Time to a ready session",
     group="speech",
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("due_ns", "open_ns"),
     formula="open - due",
     from_due=True,
     source="Coval (connection time, kept apart from latency)",
     summary="from when the session was due until audio or text could be sent",
-    compute=_compute,
-    outside=_outside,
+    compute=lambda records: between(records, "due_ns", "open_ns"),
+    outside=lambda records: records["open_ns"] == -1,
 )

@@ -9,8 +9,6 @@ speech.
 
 from __future__ import annotations
 
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import playback
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
@@ -21,22 +19,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return played.stall_ratio, played.valid
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(~playback(records).valid)
-
-
 INDICATOR = Indicator(
     name="stall_ratio",
     title="Stalled share of playing time",
     group="speech",
     rank=15,
     unit="1",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "chunk_audio_ns"),
     formula="stalled / (audio + stalled), 1x from the first chunk, 20 ms tolerated",
     source="stall ratio of media players",
     summary="share of the playing time that a listener heard nothing because audio was late",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: ~playback(records).valid,
 )

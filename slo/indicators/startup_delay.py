@@ -20,22 +20,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return played.required_ns.astype(np.float64), played.valid
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(~playback(records).valid)
-
-
 INDICATOR = Indicator(
     name="startup_delay",
     title="Required start-up delay",
     group="speech",
     rank=18,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("chunk_ns", "chunk_audio_ns"),
     formula="max(0, chunk[i] - chunk[0] - audio before chunk i)",
     source="start-up delay of media players",
     summary="smallest delay at the start with which the audio plays without a break",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: ~playback(records).valid,
 )

@@ -1,11 +1,9 @@
-"""tpot = (last_token - first_token) / (n_out - 1), in ns per token: the mean gap between tokens of one
-request.
+"""tpot = (last_token - first_token) / (n_out - 1), in ns per token: the mean gap between tokens of one request.
 
-Request-weighted; ``itl`` is gap-weighted. A successful answer of at most one token is outside the
-definition: it counts as missing and satisfies a limit on a single request (LoadGen makes it negative, vLLM
-zero). A server that sends the whole answer in one chunk has a TPOT of 0: read it together with ``ttft``.
-Where ``n_out`` was counted from chunks it is an estimate. A failed request ranks as +inf. Source: MLPerf
-LoadGen's token mode.
+Request-weighted; ``itl`` is gap-weighted. A successful answer of at most one token is outside the definition: it counts
+as missing and satisfies a limit on a single request (LoadGen makes it negative, vLLM zero). A server that sends the
+whole answer in one chunk has a TPOT of 0: read it together with ``ttft``. Where ``n_out`` was counted from chunks it is
+an estimate. A failed request ranks as +inf. Source: MLPerf LoadGen's token mode.
 """
 
 from __future__ import annotations
@@ -22,10 +20,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return span / np.maximum(n_out - 1, 1), both & (n_out >= 2)
 
 
-def _one_token(records: Records) -> BoolArray:
-    return np.asarray((records["n_out"] == 0) | (records["n_out"] == 1))
-
-
 INDICATOR = Indicator(
     name="tpot",
     title="Time per output token",
@@ -34,13 +28,10 @@ INDICATOR = Indicator(
     rank=2,
     chart="pace",
     drawn=True,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("first_token_ns", "last_token_ns", "n_out"),
     formula="(last_token - first_token) / (n_out - 1)",
     source="MLPerf LoadGen token mode, with answers of at most one token left out",
     summary="mean time per output token after the first, per request",
     compute=_compute,
-    outside=_one_token,
+    outside=lambda records: (records["n_out"] == 0) | (records["n_out"] == 1),
 )

@@ -4,28 +4,17 @@ A streaming server may send its headers long before the first token, so this is 
 request ranks as +inf. Source: curl's time_starttransfer, but taken from the due time.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "due_ns", "first_byte_ns")
-
 
 INDICATOR = Indicator(
     name="ttfb",
     title="Time to first byte",
     group="answer",
     rank=7,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("due_ns", "first_byte_ns"),
     formula="first_byte - due",
     from_due=True,
     source="curl's time_starttransfer, taken from the due time",
     summary="from when the request was due to the first byte of the answer",
-    compute=_compute,
+    compute=lambda records: between(records, "due_ns", "first_byte_ns"),
 )

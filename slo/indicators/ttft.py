@@ -5,15 +5,7 @@ where others have it: an empty answer is no fast one. So does a failed request, 
 Source: MLPerf LoadGen's token mode (from the scheduled time).
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "due_ns", "first_token_ns")
-
 
 INDICATOR = Indicator(
     name="ttft",
@@ -22,14 +14,11 @@ INDICATOR = Indicator(
     group="answer",
     chart="answer",
     drawn=True,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("due_ns", "first_token_ns"),
     formula="first_token - due",
     from_due=True,
     source="MLPerf LoadGen token mode (TTFT = first token - scheduled time)",
     summary="from when the request was due to the first token of output, reasoning included",
-    compute=_compute,
+    compute=lambda records: between(records, "due_ns", "first_token_ns"),
     awaited=True,
 )

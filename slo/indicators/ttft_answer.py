@@ -1,33 +1,21 @@
-"""ttft_answer = first_answer - due, in ns: the first non-empty chunk of the answer proper, after any
-reasoning.
+"""ttft_answer = first_answer - due, in ns: the first non-empty chunk of the answer proper, after any reasoning.
 
 What the user of a reasoning model waits for. Equals ``ttft`` when nothing is reasoned aloud; a success that
 only reasoned ranks as +inf where others answered. A failed request ranks as +inf. Source: ours.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, between
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return between(records, "due_ns", "first_answer_ns")
-
 
 INDICATOR = Indicator(
     name="ttft_answer",
     title="Time to first answer token",
     group="answer",
     rank=1,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=("due_ns", "first_answer_ns"),
     formula="first_answer - due",
     from_due=True,
     source="ours; equals ttft for a model that does not reason aloud",
     summary="from when the request was due to the first token of the answer itself, after any reasoning",
-    compute=_compute,
+    compute=lambda records: between(records, "due_ns", "first_answer_ns"),
     awaited=True,
 )

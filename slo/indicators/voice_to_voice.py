@@ -7,22 +7,8 @@ at 1x. A success without anything audible ranks as +inf where others were heard,
 the turn latency of voice agents.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.speech import heard_ns, no_live_speech, since
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    return since(records, "speech_end_ns", heard_ns(records))
-
-
-def _no_turn(records: Records) -> BoolArray:
-    return np.asarray(no_live_speech(records) | (records["media_out_ns"] == -1))
-
 
 INDICATOR = Indicator(
     name="voice_to_voice",
@@ -32,9 +18,6 @@ INDICATOR = Indicator(
     rank=11,
     chart="live",
     drawn=True,
-    unit="ns",
-    better="lower",
-    scope="request",
     needs=(
         "first_audio_ns",
         "audible_ns",
@@ -48,7 +31,7 @@ INDICATOR = Indicator(
     formula="max(chunk[i] + leading_silence left before chunk i, audible) - speech_end",
     source="voice-agent practice (turn latency)",
     summary="from the true end of the question to the first audible sample of the spoken answer",
-    compute=_compute,
-    outside=_no_turn,
+    compute=lambda records: since(records, "speech_end_ns", heard_ns(records)),
+    outside=lambda records: no_live_speech(records) | (records["media_out_ns"] == -1),
     awaited=True,
 )

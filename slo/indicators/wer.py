@@ -21,22 +21,16 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return errors / np.maximum(words, 1), np.asarray((errors >= 0) & (words > 0))
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray(records["words"] <= 0)
-
-
 INDICATOR = Indicator(
     name="wer",
     title="Word error rate of a request",
     group="speech",
     rank=22,
     unit="1",
-    better="lower",
-    scope="request",
     needs=("word_errors", "words"),
     formula="word_errors / words",
     source="NIST (word error rate), per utterance",
     summary="word errors per word of the reference, of one request",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: records["words"] <= 0,
 )

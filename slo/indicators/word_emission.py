@@ -1,11 +1,12 @@
 """word_emission = when a word stood for good - when it was over in the audio, in ns, each word a value of its own.
 
 A word of the reference stands from the message since which it was in the transcript to stay, compared without case and
-punctuation, so formatting is no revision; words are followed by an alignment of the fewest edits. Needs clips whose words have known ends. A word that was
-never heard right has no value, and ``wer`` counts it: promise both, or dropping slow words would help. Negative: it
-stood before it was over. Only for audio sent at 1x. A request without a word stands for the words of the longest one,
-at +inf, where others have some, and a failed one for those that it lacks. Words of one request depend on each other,
-so a verdict cuts them by requests. Source: emission latency of streaming recognisers, the stable variant.
+punctuation, so formatting is no revision; words are followed by an alignment of the fewest edits. Needs clips whose
+words have known ends. A word that was never heard right has no value, and ``wer`` counts it: promise both, or dropping
+slow words would help. Negative: it stood before it was over. Only for audio sent at 1x. A request without a word stands
+for the words of the longest one, at +inf, where others have some, and a failed one for those that it lacks. Words of
+one request depend on each other, so a verdict cuts them by requests. Source: emission latency of streaming recognisers,
+the stable variant.
 """
 
 from __future__ import annotations
@@ -23,10 +24,6 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return lags.astype(np.float64), live(records)[words]
 
 
-def _outside(records: Records) -> BoolArray:
-    return np.asarray((records["words"] <= 0) | ~live(records))
-
-
 INDICATOR = Indicator(
     name="word_emission",
     title="Word emission latency",
@@ -34,14 +31,12 @@ INDICATOR = Indicator(
     group="speech",
     rank=4,
     chart="live",
-    unit="ns",
-    better="lower",
     scope="word",
     needs=("word_lag_ns", "words", "pace"),
     formula="word stands - word's true end",
     source="word emission latency of streaming recognition, stable variant",
     summary="from the true end of a word until the transcript shows it for good",
     compute=_compute,
-    outside=_outside,
+    outside=lambda records: (records["words"] <= 0) | ~live(records),
     awaited=True,
 )

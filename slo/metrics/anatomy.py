@@ -1,10 +1,11 @@
-"""Where the time of a typical and of a slow request goes: the stages that servers report, by percentile of latency. Pure.
+"""Where the time of a typical and of a slow request goes: the stages that servers report, by percentile of latency.
+Pure.
 
-A server says how long its stages took in the syntax of the Server-Timing header (W3C Server Timing: ``name;dur=MS;desc="..."``,
-comma-separated), in a header, in trailing metadata or in its last message. A stage with a dot in its name is a part of the one
-before the dot (``preprocess.resize``). A percentile of each stage alone would add up to no request that ever was; so the
-requests nearest in rank to p50, and those nearest to p99, are taken whole, and the means of their stages are shown. It refuses to
-blame: what no stage explains is named as that.
+A server says how long its stages took in the syntax of the Server-Timing header (W3C Server Timing:
+``name;dur=MS;desc="..."``, comma-separated), in a header, in trailing metadata or in its last message. A stage with a
+dot in its name is a part of the one before the dot (``preprocess.resize``). A percentile of each stage alone would add
+up to no request that ever was; so the requests nearest in rank to p50, and those nearest to p99, are taken whole, and
+the means of their stages are shown. It refuses to blame: what no stage explains is named as that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy as np
 from plimsoll.slo.records.records import IntArray, Phase, Records, Status
 
 PERCENTILES = (50.0, 99.0)
-#: Requests of a band: this share of all, nearest in rank to the percentile; not fewer than so many where the ranks allow it,
-#: and not more.
+#: Requests of a band: this share of all, nearest in rank to the percentile; not fewer than so many where the ranks
+#: allow it, and not more.
 BAND_SHARE, BAND_MIN, BAND_MAX = 0.01, 10, 1000
 #: Stages shown; a server that names each request's stages otherwise has no anatomy worth a page.
 MAX_STAGES = 24
@@ -33,9 +34,10 @@ _LONGEST_MS = 1e12
 class Band:
     """The ``n`` requests around one percentile of latency; means over them, ns.
 
-    ``held_ns``: from when they were due until they were sent (the generator late, or no connection free). ``stages_ns``: of the
-    stages in the order in which servers name them; 0 for a request that does not name it. ``rest_ns``: what no stage explains
-    (network, kernel, the server's own front-end); negative where the stages overlap.
+    ``held_ns``: from when they were due until they were sent (the generator late, or no connection free).
+    ``stages_ns``: of the stages in the order in which servers name them; 0 for a request that does not name it.
+    ``rest_ns``: what no stage explains (network, kernel, the server's own front-end); negative where the stages
+    overlap.
     """
 
     percentile: float
@@ -56,7 +58,10 @@ class Anatomy:
 
 
 def parse(text: str) -> dict[str, int]:
-    """Nanoseconds by stage, in order; metrics without a duration are no stages, one named twice adds up. Never raises."""
+    """Nanoseconds by stage, in order; metrics without a duration are no stages, one named twice adds up.
+
+    Never raises.
+    """
     found: dict[str, int] = {}
     at = 0
     while at < len(text):

@@ -1,8 +1,8 @@
 """A stream of tokens against a moving deadline, for every request at once: the arithmetic under fluidity and reading.
 
-Token k of a request is wanted at ``start + grace + k * pace``; whoever is kept waiting goes on from where he was kept, so
-each wait moves every later deadline. With the lateness L of a chunk (its arrival less its wanted time) a chunk is late
-exactly when L is above 0 and above every L before it, by ``L - max(0, earlier L)``. So running maxima replace the
+Token k of a request is wanted at ``start + grace + k * pace``; whoever is kept waiting goes on from where he was kept,
+so each wait moves every later deadline. With the lateness L of a chunk (its arrival less its wanted time) a chunk is
+late exactly when L is above 0 and above every L before it, by ``L - max(0, earlier L)``. So running maxima replace the
 recursion, and fifty million chunks need no loop over chunks.
 
 Records hold the time of chunks and the number of tokens, not which chunk brought which: tokens are taken to be spread
@@ -28,9 +28,9 @@ MOST_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """Per record: ``tokens`` int64[n] of its answer, ``late`` of them that came after they were wanted, ``waited_ns`` for
-    them in all, ``missed``: deadlines that passed without a token, counting one each ``pace`` of a wait. All 0 where
-    ``valid`` bool[n] says that there is nothing to say.
+    """Per record: ``tokens`` int64[n] of its answer, ``late`` of them that came after they were wanted, ``waited_ns``
+    for them in all, ``missed``: deadlines that passed without a token, counting one each ``pace`` of a wait. All 0
+    where ``valid`` bool[n] says that there is nothing to say.
     """
 
     tokens: IntArray
@@ -59,12 +59,7 @@ def tokens_of(records: Records, per_chunk: bool = False) -> IntArray:
 
 
 def against(
-    records: Records,
-    start_ns: IntArray,
-    grace_ns: int,
-    pace_ns: IntArray | int,
-    tokens: IntArray,
-    slab: int = SLAB,
+    records: Records, start_ns: IntArray, grace_ns: int, pace_ns: IntArray | int, tokens: IntArray, slab: int = SLAB
 ) -> Met:
     """Measure every record against its deadlines. ``start_ns`` int64[n] (-1: none, the record is not valid); ``tokens``
     as ``tokens_of`` gives them; ``pace_ns`` >= 1, one for all or int64[n].
@@ -167,7 +162,7 @@ SEARCHED_CHUNKS = 1_000_000
 
 
 def share_on_time(met: Met) -> FloatArray:
-    """Etalon's documentation: tokens on time per token; NaN where there is none."""
+    """Tokens on time per token, as Etalon's documentation has it; NaN where there is none."""
     return _share(met.tokens - met.late, met.tokens)
 
 
@@ -188,7 +183,7 @@ def measure(
     decode_ns: int = DECODE_NS,
     per_chunk: bool = False,
 ) -> Met:
-    """The tokens of every record against both deadlines; ``per_chunk`` takes each chunk for one token, as Etalon does."""
+    """The tokens of every record against both deadlines; ``per_chunk``: each chunk is one token, as Etalon has it."""
     return against(records, start_ns, prefill_ns, decode_ns, tokens_of(records, per_chunk))
 
 
@@ -204,8 +199,8 @@ class FluidPace:
 def fluid_pace(records: Records, rows: BoolArray) -> FluidPace:
     """Etalon's search for each of the rows (bool[n]) with two chunks or more, the first token left out.
 
-    Bisection between 0 and the longest gap, as Etalon does it, though the miss rate need not fall evenly. On long runs an
-    even pick of the requests is searched, and the result says how many.
+    Bisection between 0 and the longest gap, as Etalon does it, though the miss rate need not fall evenly. On long runs
+    an even pick of the requests is searched, and the result says how many.
     """
     usable = np.flatnonzero(rows & (np.diff(records.chunk_offsets) > 1))
     lengths = np.diff(records.chunk_offsets)[usable]
@@ -249,11 +244,6 @@ PACE_NS = 100_000_000
 def reading(records: Records, pace_ns: int = PACE_NS) -> Met:
     """A reader of every record: ``waited_ns`` is his idle time, ``late`` his stalls."""
     return against(records, first_chunk(records), 0, pace_ns, tokens_of(records))
-
-
-def share_in_time(met: Met) -> FloatArray:
-    """Tokens that were there when wanted, per token; NaN where there is none."""
-    return np.where(met.tokens > 0, (met.tokens - met.late) / np.maximum(met.tokens, 1), np.nan)
 
 
 def first_chunk(records: Records) -> IntArray:

@@ -1,5 +1,4 @@
-"""What can be measured: one ``Indicator`` per file of ``slo/indicators/``, and how one is measured over
-records.
+"""What can be measured: one ``Indicator`` per file of ``slo/indicators/``, and how one is measured over records.
 
 An indicator reads only stamps and counts. What a failed request contributes is decided here, once, for all of
 them: failure is worst, not absent. Nothing here aggregates or judges.
@@ -9,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -19,15 +19,15 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from plimsoll.slo.metrics.plugin import PluginError, guarded, loaded
 from plimsoll.slo.records.queries import representatives, together
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
-from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS
+from plimsoll.slo.records.records import RAGGED, SESSION_COLUMNS, BoolArray, FloatArray, IntArray, Records
 
 #: So many gaps may be made up for failed requests in any case.
 _PLENTY = 1_000_000
 
-#: What one value belongs to: a request; the step between two of its chunks; a word of its reference that was heard; a frame
-#: of audio that was sent; a transcript that came while audio was going out; a query of several samples.
+#: What one value belongs to: a request; the step between two of its chunks; a word of its reference that was heard; a
+#: frame of audio that was sent; a transcript that came while audio was going out; a query of several samples.
 Scope = Literal["request", "gap", "word", "frame", "interim", "query"]
 #: Where a table shows a metric: what an answer takes, what speech does, others by name, what explains them.
 Group = Literal["answer", "speech", "other", "last"]
@@ -59,29 +59,30 @@ class OnFailure(Enum):
 class Indicator:
     """One metric.
 
-    ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``, and ``query``, where all rows of a query have its value) or
-    one per entry of a list that each record has, records in order (the other scopes, see ``entry_rows``). It looks at no
-    status; invalid entries are unspecified. ``needs`` names the columns it reads (``chunk_ns`` for chunk
-    arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a failure ranks as: +inf, or 0
-    where more is better. ``outside`` marks successful records that the definition does not cover; they
-    satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought it, in a run
-    where others did, ranks as the worst too, unless it is outside.
+    ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``, and ``query``,
+    where all rows of a query have its value) or one per entry of a list that each record has, records in order (the
+    other scopes, see ``entry_rows``). It looks at no status; invalid entries are unspecified. ``needs`` names the
+    columns it reads (``chunk_ns`` for chunk arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a
+    failure ranks as: +inf, or 0 where more is better. ``outside`` marks successful records that the definition does not
+    cover; they satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought
+    it, in a run where others did, ranks as the worst too, unless it is outside.
 
     ``from_due``: a time that begins when the request was due, so that what is above a limit is later than it.
 
-    How it is shown: ``title``, and ``short`` for the end of a line; ``group`` and ``rank``, its place in tables; ``chart``, the
-    chart of percentiles that has a line of it ("": none); ``drawn``: its distribution and its course are drawn too.
+    How it is shown: ``title``, and ``short`` for the end of a line; ``group`` and ``rank``, its place in tables;
+    ``chart``, the chart of percentiles that has a line of it ("": none); ``drawn``: its distribution and its course are
+    drawn too. ``foreign``: of an outside package; set where it is found.
     """
 
     name: str
-    unit: Literal["ns", "per_s", "1"]
-    better: Literal["lower", "higher"]
-    scope: Scope
     needs: tuple[str, ...]
     formula: str
     source: str
     summary: str
     compute: Callable[[Records], tuple[FloatArray, BoolArray]]
+    unit: Literal["ns", "per_s", "1"] = "ns"
+    better: Literal["lower", "higher"] = "lower"
+    scope: Scope = "request"
     on_failure: OnFailure = OnFailure.WORST
     outside: Callable[[Records], BoolArray] | None = None
     awaited: bool = False
@@ -92,6 +93,7 @@ class Indicator:
     rank: int = 0
     chart: Chart = ""
     drawn: bool = False
+    foreign: bool = False
 
     def __post_init__(self) -> None:
         words = self.name.replace("_", " ")
@@ -100,7 +102,6 @@ class Indicator:
 
     @property
     def worst(self) -> float:
-        """The value of a failure."""
         return float("inf") if self.better == "lower" else 0.0
 
     @property
@@ -118,10 +119,10 @@ class Indicator:
 class Measured:
     """An indicator over the measured rows of some records.
 
-    ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those
-    records that each value belongs to (a record has several values but in scope ``request``); ``n`` = m;
-    ``missing``: successful measured records with no value; ``failed``: values that are the worst because the request failed, or
-    never brought what was awaited.
+    ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those records that each
+    value belongs to (a record has several values but in scope ``request``); ``n`` = m; ``missing``: successful measured
+    records with no value; ``failed``: values that are the worst because the request failed, or never brought what was
+    awaited.
     """
 
     values: FloatArray
@@ -137,9 +138,7 @@ def entries(scope: Scope) -> str:
 
 
 def between(records: Records, start: str, end: str) -> tuple[FloatArray, BoolArray]:
-    """``end - start`` in ns for every record that has both stamps (in a warm-up row times before t0 are
-    negative).
-    """
+    """``end - start`` in ns for every record that has both stamps (in a warm-up row times before t0 are negative)."""
     first, last = records[start], records[end]
     return (last - first).astype(np.float64), (first != -1) & (last != -1)
 
@@ -162,11 +161,11 @@ def entry_rows(scope: Scope, records: Records) -> IntArray:
 def measure(indicator: Indicator, records: Records, judged: bool = False) -> Measured:
     """The values of an indicator over the measured rows, failures included as the worst.
 
-    Not applicable, n = 0: there are successful requests but no request at all, failed ones included, has the
-    stamps (say, a first token from an endpoint that does not stream). ``judged``: for a verdict, where that
-    holds only if nothing failed; otherwise the last request with the stamps could take the objective away by
-    failing. Of a ``live`` one it holds without successes too: that all requests failed makes no text run a run of speech.
-    A failed request has as many gaps as the longest answer: what never came never comes.
+    Not applicable, n = 0: there are successful requests but no request at all, failed ones included, has the stamps
+    (say, a first token from an endpoint that does not stream). ``judged``: for a verdict, where that holds only if
+    nothing failed; otherwise the last request with the stamps could take the objective away by failing. Of a ``live``
+    one it holds without successes too: that all requests failed makes no text run a run of speech. A failed request has
+    as many gaps as the longest answer: what never came never comes.
     """
     if indicator.scope == "query":
         return _of_queries(indicator, records)
@@ -238,8 +237,8 @@ def of_successes(indicator: Indicator, records: Records, found: Measured) -> Boo
 def _lost(had: IntArray, failed: IntArray) -> IntArray:
     """How many gaps each failed request lacks of the longest answer: at least one.
 
-    All together never many more than all gaps that there are: beyond that half of the values no number changes a verdict
-    on a high percentile, and memory is finite.
+    All together never many more than all gaps that there are: beyond that half of the values no number changes a
+    verdict on a high percentile, and memory is finite.
     """
     most = max(int(had.sum()), _PLENTY) // len(failed) + 1
     lost: IntArray = np.clip(int(had.max(initial=0)) - had[failed], 1, most)
@@ -248,38 +247,79 @@ def _lost(had: IntArray, failed: IntArray) -> IntArray:
 
 @cache
 def catalogue() -> Mapping[str, Indicator]:
-    """Every indicator by name: each module of ``plimsoll.slo.indicators`` exports ``INDICATOR``, one or a tuple of them, and an
-    outside package names its own by an entry point in the group ``plimsoll.indicators``.
+    """Every indicator by name: each module of ``plimsoll.slo.indicators`` exports ``INDICATOR``, one or a tuple of
+    them, and an outside package names its own by an entry point in the group ``plimsoll.indicators``.
 
-    Raises ``LookupError`` for a module that exports none, an entry point that doesn't load, or a name that is taken.
+    Raises PluginError for an outside package that fails, exports none, or takes a name that there is; LookupError
+    where a file of ours does.
     """
     import plimsoll.slo.indicators as folder
 
     found: dict[str, Indicator] = {}
-    modules = sorted(info.name for info in pkgutil.iter_modules(folder.__path__))
-    ours = ((f"slo/indicators/{name}.py", importlib.import_module(f"{folder.__name__}.{name}")) for name in modules)
-    outside = sorted(entry_points(group="plimsoll.indicators"), key=lambda point: point.name)
-    for where, exported in (
-        *((where, getattr(module, "INDICATOR", None)) for where, module in ours),
-        *((f"entry point {point.name} ({point.value})", _loaded(point)) for point in outside),
-    ):
-        several = exported if isinstance(exported, tuple) else (exported,)
-        if not all(isinstance(one, Indicator) for one in several):
-            raise LookupError(f"{where}: exports no INDICATOR; name its Indicator so")
-        for one in several:
-            if one.name in found:
-                raise LookupError(f"{where}: {one.name} exists already; choose another name")
+    for stem in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
+        exported = getattr(importlib.import_module(f"{folder.__name__}.{stem}"), "INDICATOR", None)
+        for one in exported if isinstance(exported, tuple) else (exported,):
+            if (wrong := _wrong(one, found)) is not None:
+                raise LookupError(f"slo/indicators/{stem}.py: {wrong}")
             found[one.name] = one
+    for point in sorted(entry_points(group="plimsoll.indicators"), key=lambda point: point.name):
+        exported = loaded(point)
+        for one in exported if isinstance(exported, tuple) else (exported,):
+            if (wrong := _wrong(one, found)) is not None:
+                raise PluginError(point, wrong)
+            found[one.name] = _foreign(point, one)
     return MappingProxyType(found)
 
 
-def _loaded(point: EntryPoint) -> object:
-    try:
-        return point.load()
-    except (ImportError, AttributeError) as error:
-        raise LookupError(
-            f"entry point {point.name} ({point.value}): {error}. Repair or uninstall that package"
-        ) from error
+def _wrong(one: object, found: Mapping[str, Indicator]) -> str | None:
+    """Why this can't be a metric beside those that were found."""
+    if not isinstance(one, Indicator):
+        return f"exports {_shown(one)}, no INDICATOR; name its Indicator so"
+    if not isinstance(one.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", one.name):
+        return f"the name {_shown(one.name)} is none of small letters, digits and _; choose another one"
+    if one.name in found:
+        return f"{one.name} exists already; choose another name"
+    words = {"unit": ("ns", "per_s", "1"), "better": ("lower", "higher"), "scope": get_args(Scope)}
+    for field, known in {**words, "group": get_args(Group), "chart": get_args(Chart)}.items():
+        if getattr(one, field) not in known:
+            return f"the {field} of {one.name} is {getattr(one, field)!r}; choose one of {', '.join(map(repr, known))}"
+    return None if callable(one.compute) else f"the compute of {one.name} is no function"
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.60}"
+
+
+def _foreign(point: EntryPoint, one: Indicator) -> Indicator:
+    """A metric of an outside package: what its functions raise, or return that no metric does, is its own error."""
+
+    def of_values(made: tuple[FloatArray, BoolArray], records: Records) -> str | None:
+        n = len(entry_rows(one.scope, records))
+        values, valid = made
+        right = values.shape == valid.shape == (n,) and values.dtype.kind in "fiu" and valid.dtype == np.bool_
+        return None if right else f"returned no float64[{n}] and bool[{n}]"
+
+    def of_rows(made: BoolArray, records: Records) -> str | None:
+        right = made.shape == (len(records),) and made.dtype == np.bool_
+        return None if right else f"returned no bool[{len(records)}]"
+
+    outside = one.outside and guarded(point, f"outside of {one.name}", one.outside, of_rows)
+    compute = guarded(point, f"compute of {one.name}", one.compute, of_values)
+    return replace(one, compute=compute, outside=outside, foreign=True)
+
+
+def live_ones() -> tuple[str, ...]:
+    """The metrics of outside packages that can be shown while a run goes on: times that each row has by itself."""
+    every = catalogue().values()
+    return tuple(m.name for m in every if m.foreign and (m.unit, m.better) == ("ns", "lower") and m.scope != "query")
+
+
+def lately(indicator: Indicator, records: Records) -> FloatArray:
+    """Its values in the measured rows that succeeded."""
+    values, valid = indicator.compute(records)
+    kept = (records.ok & records.in_measure)[entry_rows(indicator.scope, records)]
+    found: FloatArray = values[valid & kept].astype(np.float64)
+    return found[np.isfinite(found)]
 
 
 def in_order(names: Iterable[str]) -> list[str]:

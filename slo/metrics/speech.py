@@ -1,18 +1,27 @@
-"""Instants and lists that several speech indicators share: the live microphone, what was heard, how far the transcript had got. Pure.
+"""Instants and lists that several speech indicators share: the live microphone, what was heard, how far the transcript
+had got. Pure.
 
 Every time counts on the timeline of the simulated microphone: sample s of the clip was spoken ``s / rate`` after
-``media_start_ns``. That line is real only where audio was sent at 1x (``live``); a burst has none, and nothing that counts
-from true speech is computed for it. No status is looked at and nothing is judged.
+``media_start_ns``. That line is real only where audio was sent at 1x (``live``); a burst has none, and nothing that
+counts from true speech is computed for it. No status is looked at and nothing is judged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, offsets_of
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_EAGER, PACE_FILE
+from plimsoll.slo.records.records import (
+    PACE_CAPTURE,
+    PACE_EAGER,
+    PACE_FILE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Records,
+    offsets_of,
+)
 
 # -- playback: would it have played without a break? ------------------------------------------------------------------
 
@@ -36,9 +45,8 @@ PREBUFFERS_NS = (0, 100_000_000, 200_000_000, 400_000_000)
 class Playback:
     """Per session, all int64[n] and 0 where ``valid`` bool[n] says that no audio came.
 
-    ``media_ns`` all audio (D); ``start_ns`` when the player began; ``stalled_ns`` the time it stood still (S), in ``underruns``
-    pieces, ``longest_ns`` the longest; ``required_ns`` the smallest start-up delay without any; ``ahead_ns`` the most audio
-    that was there and not yet played.
+    ``media_ns`` all audio (D); ``start_ns`` when the player began; ``stalled_ns`` the time it stood still (S), in
+    ``underruns`` pieces, ``longest_ns`` the longest; ``required_ns`` the smallest start-up delay without any.
     """
 
     media_ns: IntArray
@@ -47,7 +55,6 @@ class Playback:
     underruns: IntArray
     longest_ns: IntArray
     required_ns: IntArray
-    ahead_ns: IntArray
     valid: BoolArray
 
     @property
@@ -66,42 +73,27 @@ def simulate(
     prebuffer_ns: int = 0,
     eps_ns: int = EPS_NS,
 ) -> Playback:
-    """Play every session. ``arrival_ns`` and ``audio_ns`` int64[m]: when each chunk came and how long it plays, those of session i
-    at ``offsets[i]:offsets[i + 1]``, in order of arrival; a chunk without audio is passed over.
+    """Play every session. ``arrival_ns`` and ``audio_ns`` int64[m]: when each chunk came and how long it plays, those
+    of session i at ``offsets[i]:offsets[i + 1]``, in order of arrival; a chunk without audio is passed over.
 
     Raises ValueError for negative settings.
     """
     if min(startup_delay_ns, prebuffer_ns, eps_ns) < 0:
         raise ValueError("a delay, a buffer and a tolerance are 0 or more")
     arrival, audio, bounds = _heard(arrival_ns, audio_ns, offsets)
-    n, lengths = len(offsets) - 1, np.diff(bounds)
+    lengths = np.diff(bounds)
     rows = np.flatnonzero(lengths)
-    found = {
-        name: np.zeros(n, np.int64)
-        for name in ("media", "start", "stalled", "underruns", "longest", "required", "ahead")
-    }
+    media, started, stalled, underruns, longest, required = (np.zeros(len(lengths), np.int64) for _ in range(6))
     if len(rows):
         begin, lengths = bounds[:-1][rows], lengths[rows]
         before = _before(audio, begin, lengths)
-        media = np.add.reduceat(audio, begin)
-        first = arrival[begin]
-        start = _start(arrival, audio, before, begin, lengths, media, prebuffer_ns) + startup_delay_ns
-        slack = arrival - np.repeat(first, lengths) - before
-        found["media"][rows], found["start"][rows] = media, start
-        found["required"][rows] = np.maximum(np.maximum.reduceat(slack, begin), 0)
-        parts = _play(arrival, audio, before, begin, lengths, start, eps_ns)
-        for name, part in zip(("stalled", "underruns", "longest", "ahead"), parts, strict=True):
-            found[name][rows] = part
-    return Playback(
-        media_ns=found["media"],
-        start_ns=found["start"],
-        stalled_ns=found["stalled"],
-        underruns=found["underruns"],
-        longest_ns=found["longest"],
-        required_ns=found["required"],
-        ahead_ns=found["ahead"],
-        valid=np.diff(bounds) > 0,
-    )
+        media[rows] = np.add.reduceat(audio, begin)
+        start = _start(arrival, audio, before, begin, lengths, media[rows], prebuffer_ns) + startup_delay_ns
+        slack = arrival - np.repeat(arrival[begin], lengths) - before
+        started[rows] = start
+        required[rows] = np.maximum(np.maximum.reduceat(slack, begin), 0)
+        stalled[rows], underruns[rows], longest[rows] = _play(arrival, before, begin, lengths, start, eps_ns)
+    return Playback(media, started, stalled, underruns, longest, required, np.diff(bounds) > 0)
 
 
 def _heard(arrival_ns: IntArray, audio_ns: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -134,18 +126,12 @@ def _start(
 
 
 def _play(
-    arrival: IntArray,
-    audio: IntArray,
-    before: IntArray,
-    begin: IntArray,
-    lengths: IntArray,
-    start: IntArray,
-    eps_ns: int,
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """(stalled, underruns, longest, ahead): chunk by chunk, all sessions that still have one at a time."""
+    arrival: IntArray, before: IntArray, begin: IntArray, lengths: IntArray, start: IntArray, eps_ns: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """(stalled, underruns, longest): chunk by chunk, all sessions that still have one at a time."""
     order = np.argsort(-lengths, kind="stable")
     begin, lengths, start = begin[order], lengths[order], start[order]
-    stalled, underruns, longest, ahead = (np.zeros(len(begin), np.int64) for _ in range(4))
+    stalled, underruns, longest = (np.zeros(len(begin), np.int64) for _ in range(3))
     for step in range(int(lengths[0])):
         alive = int(np.searchsorted(-lengths, -step, side="left"))
         at = begin[:alive] + step
@@ -154,12 +140,9 @@ def _play(
         stalled[:alive] += late
         underruns[:alive] += late > 0
         np.maximum(longest[:alive], late, out=longest[:alive])
-        # Before the start nothing is played; afterwards never more than is there.
-        played = np.clip(arrival[at] - start[:alive] - stalled[:alive], 0, before[at])
-        np.maximum(ahead[:alive], before[at] + audio[at] - played, out=ahead[:alive])
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return stalled[back], underruns[back], longest[back], ahead[back]
+    return stalled[back], underruns[back], longest[back]
 
 
 #: A slope needs so many transcripts over so long; fewer say more of where words end than of the server.
@@ -178,9 +161,8 @@ def without_sounds(records: Records) -> Records:
         return records
     lengths = np.diff(records.chunk_offsets)
     kept = ~sounds(records)
-    bounds = offsets_of(np.where(kept, lengths, 0))
     times = records.chunk_ns[np.repeat(kept, lengths)]
-    return Records(records.columns, times, bounds, records.errors, records.timings, records.session)
+    return replace(records, chunk_ns=times, chunk_offsets=offsets_of(np.where(kept, lengths, 0)))
 
 
 def live(records: Records) -> BoolArray:
@@ -195,7 +177,7 @@ def whole_file(records: Records) -> BoolArray:
 
 
 def processing(records: Records) -> tuple[FloatArray, BoolArray]:
-    """What unpaced audio took, in ns: an upload from when it was due to its end, a burst from its first frame to the last final."""
+    """What unpaced audio took, in ns: an upload from due to its end, a burst from its first frame to the last final."""
     start = np.where(records["media_start_ns"] != -1, records["media_start_ns"], records["due_ns"])
     end = np.where(records["final_ns"] != -1, records["final_ns"], records["done_ns"])
     valid = whole_file(records) & (start != -1) & (end > start)
@@ -214,10 +196,11 @@ def no_live_speech(records: Records) -> BoolArray:
 
 
 def heard_ns(records: Records) -> IntArray:
-    """int64[n]: when the first audible sample is heard by someone who plays audio as it comes; -1 for an answer of silence.
+    """int64[n]: when the first audible sample is heard by someone who plays audio as it comes; -1 for an answer of
+    silence.
 
-    Silence at the head of the answer is played before it; and it can't be heard before it is there. Where that silence came in
-    pieces with gaps, what is left of it behind a gap is played after the gap.
+    Silence at the head of the answer is played before it; and it can't be heard before it is there. Where that silence
+    came in pieces with gaps, what is left of it behind a gap is played after the gap.
     """
     first, there = records["first_audio_ns"], records["audible_ns"]
     silence = np.maximum(records["leading_silence_ns"], 0)

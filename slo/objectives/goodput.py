@@ -33,7 +33,6 @@ def against(name: str, records: Records, good: BoolArray) -> tuple[BoolArray, In
 
 
 def entries(name: str) -> str:
-    """What the ratio is a share of, for people."""
     return "frames" if name == "frame_missed" else "requests"
 
 
@@ -58,12 +57,11 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """``good`` bool[records]: measured, succeeded and met every limit on a single request (at once, not
-    each).
+    """``good`` bool[records]: measured, succeeded and met every limit on a single request (at once, not each).
 
-    ``n`` measured requests; ``good_fraction`` of n, with failed and unsent ones in it; ``goodput_per_s``
-    good ones per second of ``span_ns``. Both are 0 when there is nothing to divide by. ``severity`` float64[records]: how many
-    times over its hardest limit each request is, +inf where it failed or lacks a value.
+    ``n`` measured requests; ``good_fraction`` of n, with failed and unsent ones in it; ``goodput_per_s`` good ones per
+    second of ``span_ns``. Both are 0 when there is nothing to divide by. ``severity`` float64[records]: how many times
+    over its hardest limit each request is, +inf where it failed or lacks a value.
     """
 
     good: BoolArray
@@ -73,11 +71,6 @@ class Goodput:
     span_ns: int
     attainment: tuple[Attainment, ...]
     severity: FloatArray
-
-    @property
-    def n_good(self) -> int:
-        """How many requests are good."""
-        return int(np.count_nonzero(self.good))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +100,14 @@ def per_second(count: float, span: int) -> float:
     return count * 1e9 / span if span > 0 else 0.0
 
 
-def meets(objective: Objective, records: Records) -> BoolArray:
-    """bool[n]: the request succeeded and met this limit on a single request.
+def held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]:
+    """(met bool[n], severity float64[n]): the request succeeded and met this limit on a single request, and how many
+    times over the limit it is.
 
-    A success outside the indicator's definition (one token has no TPOT, one chunk no gap) meets it; one
-    without the stamp it needs does not, for no data is not a pass. Of several gaps all must meet it. Raises
-    ValueError for an objective over the run.
+    A success outside the indicator's definition (one token has no TPOT, one chunk no gap) meets it; one without the
+    stamp it needs does not, for no data is not a pass. Of several gaps all must meet it. Raises ValueError for an
+    objective over the run.
     """
-    return _held(objective, records)[0]
-
-
-def _held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]:
-    """(met bool[n], severity float64[n]): as ``meets``, and how many times over the limit each request is."""
     if objective.scope != "request":
         raise ValueError(f"{objective}: is about the run; only a limit on single requests can be met by one")
     indicator = catalogue()[objective.indicator]
@@ -140,7 +129,7 @@ def _held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray
 
 
 def over(objective: Objective, values: FloatArray) -> FloatArray:
-    """float64[m]: how many times over the objective's limit each value is; at least 0, and +inf for the worst there is."""
+    """float64[m]: how many times over the objective's limit each value is; at least 0, +inf for the worst of all."""
     limit = objective.threshold
     with np.errstate(divide="ignore", invalid="ignore"):
         if objective.operator in ("<=", "<"):
@@ -163,7 +152,7 @@ def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:
     severity = np.where(records.ok, 0.0, np.inf)
     for objective in objectives:
         if objective.scope == "request":
-            met, times = _held(objective, records)
+            met, times = held(objective, records)
             met, severity = met & measured, np.maximum(severity, times)
             attainment.append(Attainment(objective, int(np.count_nonzero(met)), n))
             good = good & met

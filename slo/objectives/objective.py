@@ -4,14 +4,13 @@
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
                | ratio                                  of good or error, over all measured requests; of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
-               | accuracy                               of exact_match, token_match, top1 or wer: answers against a reference
+               | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
     threshold  = number [ns | us | ms | s | m | % | /s]
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
-Without a statistic it is a limit on a single request: one that succeeds and meets all of them is good.
-Refused, with the reason: what no run could show, and limits on the side that cannot hurt. Nothing is
-evaluated here.
+Without a statistic it is a limit on a single request: one that succeeds and meets all of them is good. Refused, with
+the reason: what no run could show, and limits on the side that cannot hurt. Nothing is evaluated here.
 """
 
 from __future__ import annotations
@@ -55,7 +54,8 @@ ACCURACIES = ("exact_match", "token_match", "top1", "wer")
 #: Of these, what each sample alone is right or wrong by: a share with exact bounds. The others are facts about the set.
 ACCURACY_SHARES = ("exact_match", "top1")
 
-#: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad request.
+#: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad
+#: request.
 LEAST_SHARE = Fraction(1, 10**9)
 
 _SHAPE = re.compile(
@@ -76,37 +76,25 @@ class ObjectiveError(ValueError):
 
 
 class Promise(Protocol):
-    """What a verdict is about: an objective of this grammar, or one of an OpenSLO document. ``str()`` is its text."""
+    """What a verdict is about: an objective of this grammar, or one of an OpenSLO document. ``str()`` is its text.
+
+    ``statistic`` of ``indicator`` (``p99``, ``mean``, ``ratio`` ...; None: a limit on a single request) stands to
+    ``threshold``, in ``unit`` (``ns``, ``ratio`` as 0..1, ``per_s`` or ``1``), as ``operator`` says. ``allowed``: the
+    share of entries that may break it, exactly; None where it promises none.
+    """
 
     @property
-    def indicator(self) -> str:
-        """Of what."""
-        ...
-
+    def indicator(self) -> str: ...
     @property
-    def statistic(self) -> str | None:
-        """``p99``, ``mean``, ``ratio`` ...; None: a limit on a single request."""
-        ...
-
+    def statistic(self) -> str | None: ...
     @property
-    def operator(self) -> Literal["<=", "<", ">=", ">"]:
-        """How the statistic must stand to the threshold."""
-        ...
-
+    def operator(self) -> Literal["<=", "<", ">=", ">"]: ...
     @property
-    def threshold(self) -> float:
-        """In ``unit``."""
-        ...
-
+    def threshold(self) -> float: ...
     @property
-    def unit(self) -> str:
-        """``ns``, ``ratio`` (0..1), ``per_s`` or ``1``."""
-        ...
-
+    def unit(self) -> str: ...
     @property
-    def allowed(self) -> Fraction | None:
-        """The share of entries that may break it, exactly; None where it promises none."""
-        ...
+    def allowed(self) -> Fraction | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +138,7 @@ class Objective:
 
     @property
     def allowed(self) -> Fraction | None:
-        """The share of values or entries that may break the limit; None for a fact and for a limit on single requests."""
+        """The share of values or entries that may break the limit; None for a fact or a limit on single requests."""
         share = self.quantile
         if self.statistic == "ratio" or (self.statistic == "accuracy" and self.indicator in ACCURACY_SHARES):
             share = 1 - self.exact_threshold
@@ -169,9 +157,7 @@ def _split(threshold_text: str) -> tuple[str, str]:
 
 
 def parse(text: str) -> Objective:
-    """The objective that ``text`` states. Raises ``ObjectiveError`` that names the bad part and what is
-    allowed.
-    """
+    """The objective that ``text`` states. Raises ``ObjectiveError`` that names the bad part and what is allowed."""
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise ObjectiveError(f"{text!r}: not an objective. Write it like {_EXAMPLES}")
@@ -272,7 +258,8 @@ def _period(asked: Objective, text: str) -> str:
         raise ObjectiveError(f"period {text} is not a number of hours, days or weeks; write over 28d")
     if asked.quantile is None and asked.statistic != "ratio":
         raise ObjectiveError(
-            f"{str(asked).split(' ')[0]} has no error budget, so no period: only a percentile or a ratio has. Leave out over {text}"
+            f"{str(asked).split(' ')[0]} has no error budget, so no period: only a percentile or a ratio has. Leave "
+            f"out over {text}"
         )
     return text
 
@@ -335,15 +322,15 @@ def other_than_objectives(value: object) -> str:
         return "is a bake-off file, not one of objectives. Check it with: plimsoll bakeoff FILE --check"
     if {"params", "source", "stop", "target", "warmup"} & value.keys():
         return (
-            "is a scenario, not a file of objectives. Check it with: plimsoll scenarios check FILE. It brings its own objectives along "
-            "when it is run; for another run copy that list into a file of its own"
+            "is a scenario, not a file of objectives. Check it with: plimsoll scenarios check FILE. It brings its "
+            "own objectives along when it is run; for another run copy that list into a file of its own"
         )
     return ""
 
 
 def load_file(path: Path) -> tuple[Objective, ...]:
-    """Objectives of a YAML file: a mapping with the one key ``objectives``, a list of texts. Read by the strict rules of
-    ``plimsoll.documents.text``: a key given twice or an alias that multiplies is an error.
+    """Objectives of a YAML file: a mapping with the one key ``objectives``, a list of texts. Read by the strict rules
+    of ``plimsoll.documents.text``: a key given twice or an alias that multiplies is an error.
 
     Raises ``ObjectiveError`` with every mistake, each with the file and the place in it.
     """
@@ -388,8 +375,7 @@ _GOODPUT_KEYS = MappingProxyType({"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"}
 def from_goodput(text: str) -> tuple[Objective, ...]:
     """vLLM's ``--goodput`` argument as limits on a request: ``ttft:200 tpot:50``, milliseconds.
 
-    Keys ttft, tpot and e2el (which is ``e2e`` here), separated by spaces or commas. Raises
-    ``ObjectiveError``.
+    Keys ttft, tpot and e2el (which is ``e2e`` here), separated by spaces or commas. Raises ``ObjectiveError``.
     """
     objectives: list[Objective] = []
     errors: list[str] = []

@@ -1,9 +1,10 @@
 """One objective over the run: was it kept, and does the run show it?
 
 A percentile or a share passes only when the share of values that break its limit is shown to be small enough, and fails
-only when it is shown to be too large (``plimsoll.slo.statistics.share``); in between, or without data, the run is too short to say and the
-verdict says how long it should be. A mean, an extreme or a rate is a fact about this run and judged as observed: no bound
-of a mean is both honest for heavy tails and monotone, and a slower request must never turn a FAIL into a PASS.
+only when it is shown to be too large (``plimsoll.slo.statistics.share``); in between, or without data, the run is too
+short to say and the verdict says how long it should be. A mean, an extreme or a rate is a fact about this run and
+judged as observed: no bound of a mean is both honest for heavy tails and monotone, and a slower request must never turn
+a FAIL into a PASS.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Measured, catalogue, measure, of_successes, succeeded
-from plimsoll.slo.metrics.word_error_rate import word_error_rate
+from plimsoll.slo.metrics.word_errors import word_error_rate
 from plimsoll.slo.objectives.goodput import Goodput, against, entries, failing, over, throughput
 from plimsoll.slo.objectives.objective import Objective, Promise, show
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
@@ -33,7 +34,8 @@ BY_DISTANCE = "; decided by distance"
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What an objective is at both ends of the generator's lateness (``slo/validity/bracket.py``): as measured, and without it.
+    """What an objective is at both ends of the generator's lateness (``slo/validity/bracket.py``): as measured, and
+    without it.
 
     ``lateness_ns``: the most that may have been in any request's time.
     """
@@ -49,21 +51,21 @@ class Ends:
 class ObjectiveVerdict:
     """One objective over the run.
 
-    ``observed`` and ``threshold`` are in ``unit``; ``observed`` is NaN for no data and may be +inf.
-    ``interval``: a lower and an upper bound, each at the confidence (for facts about the run, the fact
-    itself; for a mean, Student's t, for information). ``n`` values, ``bad`` of them break the limit,
-    ``max_bad_allowed`` of n would still pass (-1: none, None: does not apply). ``n_needed``: 0 when
-    decided, else the total n that would decide if the observed share of bad ones held, None when no n
-    would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
-    would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate; ``by``: ``number`` or ``distance``, what decided; ``needed_ns``: how long a run of ``n_needed`` takes at
-    this one's rate. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
-    the verdict, in words; ``repeats``: what it were if requests that were sent again counted as failed
-    (``slo/validity/repeats.py``), where that is something else.
-    For the sentence (``plimsoll.slo.objectives.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
-    failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
-    ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
-    that the promise is put together from; ``among``: of so many objectives, and not alone, it is undecided (Holm).
+    ``observed`` and ``threshold`` are in ``unit``; ``observed`` is NaN for no data and may be +inf. ``interval``: a
+    lower and an upper bound, each at the confidence (for facts about the run, the fact itself; for a mean, Student's t,
+    for information). ``n`` values, ``bad`` of them break the limit, ``max_bad_allowed`` of n would still pass (-1:
+    none, None: does not apply). ``n_needed``: 0 when decided, else the total n that would decide if the observed share
+    of bad ones held, None when no n would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``:
+    how often a share on the limit would look as good, or as bad (None: not a share). ``design_effect``: how many values
+    count as one, because neighbours share their fate; ``by``: ``number`` or ``distance``, what decided; ``needed_ns``:
+    how long a run of ``n_needed`` takes at this one's rate. ``bracket``: both ends, None where the generator's lateness
+    touches nothing; ``lateness``: what they make of the verdict, in words; ``repeats``: what it were if requests that
+    were sent again counted as failed (``slo/validity/bracket.py``), where that is something else. For the sentence
+    (``plimsoll.slo.objectives.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that failed;
+    ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
+    ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it;
+    ``parts``: those that the promise is put together from; ``among``: of so many objectives, and not alone, it is
+    undecided (Holm).
     """
 
     objective: Promise
@@ -93,18 +95,50 @@ class ObjectiveVerdict:
 
     @property
     def text(self) -> str:
-        """The objective as text."""
         return str(self.objective)
 
     @property
     def threshold(self) -> float:
-        """The objective's threshold in ``unit``."""
         return self.objective.threshold
 
     @property
     def unit(self) -> str:
         """``ns``, ``ratio``, ``per_s`` or ``1``."""
         return self.objective.unit
+
+
+def by_test(
+    promise: Promise, test: share.ShareTest, observed: float, interval: tuple[float, float], detail: str, **more: Any
+) -> ObjectiveVerdict:
+    """The verdict that a test of shares gives."""
+    return ObjectiveVerdict(
+        promise,
+        test.outcome,
+        observed,
+        interval,
+        test.n,
+        test.n_needed,
+        detail,
+        bad=test.bad,
+        max_bad_allowed=test.allowed,
+        p_pass=test.p_pass,
+        p_fail=test.p_fail,
+        design_effect=test.design_effect,
+        **more,
+    )
+
+
+def as_observed(
+    objective: Objective, observed: float, interval: tuple[float, float], n: int, detail: str, **more: Any
+) -> ObjectiveVerdict:
+    """The verdict on a fact about the run, which the limit meets or not."""
+    outcome: Outcome = "PASS" if objective.met_by(observed) else "FAIL"
+    return ObjectiveVerdict(objective, outcome, observed, interval, n, 0, detail, **more)
+
+
+def no_data(promise: Promise, detail: str, needed: int | None = 1, **more: Any) -> ObjectiveVerdict:
+    """No data is never a pass."""
+    return ObjectiveVerdict(promise, "INCONCLUSIVE", math.nan, (math.nan, math.nan), 0, needed, detail, **more)
 
 
 def judge_objective(
@@ -114,8 +148,8 @@ def judge_objective(
     confidence: sure.Probability,
     along: share.Course | None = None,
 ) -> ObjectiveVerdict:
-    """Judge one objective over the run. ``good``: the goodput of these records under all of the objectives; ``along``: their
-    course, if it is known already.
+    """Judge one objective over the run. ``good``: the goodput of these records under all of the objectives; ``along``:
+    their course, if it is known already.
     """
     along = share.course(records) if along is None else along
     if objective.statistic == "ratio":
@@ -159,14 +193,15 @@ def _statistic(objective: Objective, values: FloatArray) -> float:
 
 
 def not_compared(objective: Objective) -> ObjectiveVerdict:
-    """An objective on answers, where none were kept: no data is never a pass."""
-    nan = float("nan")
-    detail = "no answers were compared with a reference. Run with --mode accuracy and give --reference"
-    return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+    """An objective on answers, where none were kept."""
+    return no_data(
+        objective, "no answers were compared with a reference. Run with --mode accuracy and give --reference"
+    )
 
 
 def judge_words(objective: Objective, records: Records, confidence: sure.Probability) -> ObjectiveVerdict:
-    """The pooled word error rate of a run that kept no answers but counted words, as observed; its bounds are for information.
+    """The pooled word error rate of a run that kept no answers but counted words, as observed; its bounds are for
+    information.
 
     Any other objective on answers, or a run whose references are not known: no data, which is never a pass.
     """
@@ -175,20 +210,11 @@ def judge_words(objective: Objective, records: Records, confidence: sure.Probabi
         return not_compared(objective)
     failed = f", {found.failed} of them failed and wrong in every word" if found.failed else ""
     detail = (
-        f"{show(found.rate, 'ratio')}: {found.errors} errors in {found.words} words of {found.sessions} sessions{failed}; judged as "
-        f"observed; {_between(found.interval, 'ratio', confidence)}"
+        f"{show(found.rate, 'ratio')}: {found.errors} errors in {found.words} words of {found.sessions} "
+        f"sessions{failed}; judged as observed; {_between(found.interval, 'ratio', confidence)}"
     )
-    outcome: Outcome = "PASS" if objective.met_by(found.rate) else "FAIL"
-    return ObjectiveVerdict(
-        objective,
-        outcome,
-        found.rate,
-        found.interval,
-        found.sessions,
-        0,
-        detail,
-        failed=found.failed,
-        entries="sessions",
+    return as_observed(
+        objective, found.rate, found.interval, found.sessions, detail, failed=found.failed, entries="sessions"
     )
 
 
@@ -196,12 +222,10 @@ def _no_data(objective: Objective, measured: Measured, confidence: sure.Probabil
     needed = sure.n_needed(0, 0, objective.allowed, confidence) if objective.allowed is not None else 1
     why = f"none of {measured.missing} successful requests has one" if measured.missing else "nothing was measured"
     detail = f"no {objective.indicator} to judge: {why}. Drop the objective, or measure what has one"
-    nan = float("nan")
-    # p = 1, not none: it counts in Holm's correction as it is, so its first bad value can't unsettle the FAIL of another.
+    # p = 1, not none: it counts in Holm's correction as it is, so its first bad value can't unsettle the FAIL of
+    # another.
     p = 1.0 if objective.quantile is not None else None
-    return ObjectiveVerdict(
-        objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, measured.missing, p_pass=p, p_fail=p
-    )
+    return no_data(objective, detail, needed, missing=measured.missing, p_pass=p, p_fail=p)
 
 
 def _percentile(
@@ -227,7 +251,7 @@ def _percentile(
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
     )
-    return _shown(objective, test, observed, (low, high), detail, along, measured.missing)
+    return _shown(objective, test, observed, (low, high), detail, along, missing=measured.missing)
 
 
 def of_values(
@@ -257,25 +281,10 @@ def _shown(
     interval: tuple[float, float],
     detail: str,
     along: share.Course,
-    missing: int = 0,
+    **more: int,
 ) -> ObjectiveVerdict:
-    return ObjectiveVerdict(
-        objective,
-        test.outcome,
-        observed,
-        interval,
-        test.n,
-        test.n_needed,
-        detail + _more(test, along),
-        missing,
-        test.bad,
-        test.allowed,
-        test.p_pass,
-        test.p_fail,
-        test.design_effect,
-        test.by,
-        _needed_ns(test, along),
-    )
+    said, longer = detail + _more(test, along), _needed_ns(test, along)
+    return by_test(objective, test, observed, interval, said, by=test.by, needed_ns=longer, **more)
 
 
 def _between(interval: tuple[float, float], unit: str, confidence: sure.Probability) -> str:
@@ -295,7 +304,8 @@ def _more(test: share.ShareTest, along: share.Course) -> str:
     clustered = ""
     if test.design_effect >= 1.5 and test.n:
         worth = test.n / test.design_effect
-        clustered = f"; they come in clusters: {test.n} values say as much as {worth:.{0 if worth >= 10 else 1}f} independent ones"
+        independent = f"{worth:.{0 if worth >= 10 else 1}f} independent ones"
+        clustered = f"; they come in clusters: {test.n} values say as much as {independent}"
     if test.by == "distance":
         far = "nearly all of them are far enough within the limit"
         if test.outcome == "FAIL":
@@ -307,7 +317,8 @@ def _more(test: share.ShareTest, along: share.Course) -> str:
         return f"{clustered}; exactly on the limit, so no number of requests decides it: change the limit"
     longer = _needed_ns(test, along)
     lasting = "" if longer is None else f" ({show(longer, 'ns')} at this rate)"
-    return f"{clustered}; at this share {test.n_needed} in all would decide{lasting}, {test.n_needed - test.n} more: let the run go on"
+    total = f"{test.n_needed} in all would decide{lasting}, {test.n_needed - test.n} more"
+    return f"{clustered}; at this share {total}: let the run go on"
 
 
 def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
@@ -319,20 +330,16 @@ def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
 
 def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
     """Mean, max or min, as observed."""
+    observed = _statistic(objective, measured.values)
     if objective.statistic == "mean":
-        observed = _statistic(objective, measured.values)
         interval = sure.mean_interval(measured.values, confidence, sides=1)
         note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
         note = note if np.isfinite(interval).all() else ""
     else:
-        observed = _statistic(objective, measured.values)
         interval, note = (observed, observed), ""
-    kept = bool(objective.met_by(observed))
     failures = f", {measured.failed} of them failed" if measured.failed else ""
     detail = f"{show(observed, objective.unit)} over {measured.n} values{failures}; judged as observed{note}"
-    return ObjectiveVerdict(
-        objective, "PASS" if kept else "FAIL", observed, interval, measured.n, 0, detail, measured.missing
-    )
+    return as_observed(objective, observed, interval, measured.n, detail, missing=measured.missing)
 
 
 def _ratio(
@@ -344,13 +351,10 @@ def _ratio(
     limit = objective.allowed
     assert limit is not None
     if not len(rows):
-        nan = float("nan")
-        what = "nothing was measured; see the errors of the run, then measure again"
-        detail = (
-            what if objective.indicator != "frame_missed" else "no query had a deadline: give params.frame_interval"
-        )
-        needed = sure.n_needed(0, 0, limit, confidence)
-        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
+        detail = "nothing was measured; see the errors of the run, then measure again"
+        if objective.indicator == "frame_missed":
+            detail = "no query had a deadline: give params.frame_interval"
+        return no_data(objective, detail, sure.n_needed(0, 0, limit, confidence), p_pass=1.0, p_fail=1.0)
     seen, far = of_entries(objective, bad, rows, good, along)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval
@@ -361,8 +365,8 @@ def _ratio(
         f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
     )
     whole = succeeded(catalogue()["frame_missed"], records) if objective.indicator == "frame_missed" else records.ok
-    found = _shown(objective, test, observed, interval, detail, along)
-    return replace(found, failed=int(np.count_nonzero(bad & ~whole[rows])))
+    failed = int(np.count_nonzero(bad & ~whole[rows]))
+    return _shown(objective, test, observed, interval, detail, along, failed=failed)
 
 
 def of_entries(
@@ -386,17 +390,12 @@ def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVer
         "output_tokens": done.output_tokens_per_s,
     }[objective.indicator]
     measured = records.in_measure
-    if observed is None and ((records["n_out"] >= 0) & measured).any():
-        observed = 0.0  # tokens were counted, but only of requests that failed
-    if observed is None and (~records.ok & measured).any():
-        observed = 0.0  # nobody counted any, and what failed might have
+    if observed is None and (((records["n_out"] >= 0) | ~records.ok) & measured).any():
+        observed = 0.0  # tokens were counted, but only of requests that failed; or what failed might have counted some
     if observed is None or good.n == 0:
-        nan = float("nan")
         what = "no request counted its tokens" if good.n else "nothing was measured"
-        detail = f"{what}, so there is no rate. Drop the objective, or measure what has one"
-        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+        return no_data(objective, f"{what}, so there is no rate. Drop the objective, or measure what has one")
     over = show(done.span_ns, "ns")
     detail = f"{show(observed, 'per_s')} over {over}, from t0 to the last answer; judged as observed"
-    outcome: Outcome = "PASS" if objective.met_by(observed) else "FAIL"
     failed = int(np.count_nonzero(~records.ok & measured))
-    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail, failed=failed)
+    return as_observed(objective, observed, (observed, observed), good.n, detail, failed=failed)

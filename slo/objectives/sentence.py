@@ -1,9 +1,11 @@
-"""What decides an objective, in one plain sentence: how many of how many broke it, how many of those failed, and by how much.
+"""What decides an objective, in one plain sentence: how many of how many broke it, how many of those failed, and by how
+much.
 
     269 of 300 requests later than 200 ms where 1 % may be, 26 of them failed; p99 of the successful 12.8 s
 
-Every text about a verdict is this one: the banner, the reasons, the line of a terminal or of CI, the cards of the page. The
-counts are the verdict's own; nothing is measured or judged here. Bounds and method stand in ``ObjectiveVerdict.detail``.
+Every text about a verdict is this one: the banner, the reasons, the line of a terminal or of CI, the cards of the page.
+The counts are the verdict's own; nothing is measured or judged here. Bounds and method stand in
+``ObjectiveVerdict.detail``.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def named(one: ObjectiveVerdict) -> str:
 
 
 def decisive(found: Sequence[ObjectiveVerdict], outcome: Outcome) -> ObjectiveVerdict | None:
-    """The objective that decides an outcome: of those that have it the one that uses most of what its promise allows; of
-    undecided ones that without data, then the one that needs most. None where none has it.
+    """The objective that decides an outcome: of those that have it the one that uses most of what its promise allows;
+    of undecided ones that without data, then the one that needs most. None where none has it.
     """
     those = [one for one in found if one.outcome == outcome]
     return max(those, key=_needs if outcome == "INCONCLUSIVE" else _used, default=None)
@@ -68,7 +70,10 @@ def broken(limit: Promise) -> str:
 
 
 def _used(one: ObjectiveVerdict) -> tuple[bool, float]:
-    """How much of what a promise allows is used up: 1 is on its limit. Shares come before facts, which have no bounds."""
+    """How much of what a promise allows is used up: 1 is on its limit.
+
+    Shares come before facts, which have no bounds.
+    """
     share = one.objective.allowed
     if one.bad is not None and share is not None:
         return True, one.bad / max(one.n, 1) / float(share)
@@ -218,7 +223,7 @@ def _undecided(one: ObjectiveVerdict) -> str:
 
 
 def _bare(one: ObjectiveVerdict) -> float:
-    """How many would decide if they had nothing to do with each other; infinite where the promise is no share of them."""
+    """How many would decide if they were independent; infinite where the promise is no share of them."""
     if one.bad is None or one.objective.allowed is None or not one.n:
         return 0.0
     return deciding(Fraction(one.bad, one.n), one.objective.allowed) or math.inf

@@ -1,27 +1,23 @@
-"""The same run in the words of other tools: ``vllm.tpot``, ``guidellm.itl``, ``loadgen.ttft``, each by that tool's rules.
+"""The same run in the words of other tools: ``vllm.tpot``, ``guidellm.itl``, ``loadgen.ttft``, each by its rules.
 
 Two tools that watch one server print different numbers under one name, because they start the clock elsewhere, leave
-failures out, divide by another count or interpolate percentiles. Each variant here is one line of a catalogue: what it is,
-how that tool takes percentiles, where that is written. They reconcile a bake-off; Plimsoll judges by none of them, since
-with most of them a server gains by failing its slowest requests.
-
-``plimsoll.slo.peers.figures`` makes the values; this module summarises each as its tool would. Bounded: each sample is sorted once,
-and gaps are never held.
+failures out, divide by another count or interpolate percentiles. The variants reconcile a bake-off; Plimsoll judges by
+none of them, since with most of them a server gains by failing its slowest requests. Each sample is sorted once, and
+gaps are never held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from plimsoll.slo.metrics import deadlines
 from plimsoll.slo.metrics.deadlines import slabs
 from plimsoll.slo.objectives.goodput import per_second, span_ns
-from plimsoll.slo.peers.catalogue import CATALOGUE, Peer
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics.confidence import n_required
 from plimsoll.slo.statistics.distribution import exact, quantile, quantile_linear, quantile_loadgen
@@ -40,7 +36,7 @@ REACH = 6.0
 
 
 def order_statistics(parts: Callable[[], Iterable[IntArray]], n: int, ranks: Sequence[int]) -> list[int]:
-    """The values at these 0-based ranks of all ``n`` values in ``parts()``, which is gone through at most three times."""
+    """The values at these 0-based ranks of all ``n`` values in ``parts()``, which is read at most three times."""
     if n <= SORTED:
         return _sorted(parts, ranks)
     sample = np.sort(np.concatenate([_some(part, n) for part in parts()]))
@@ -74,9 +70,7 @@ def _sorted(parts: Callable[[], Iterable[IntArray]], ranks: Sequence[int]) -> li
 
 
 def _some(part: IntArray, n: int) -> IntArray:
-    """This part's share of the sample, drawn at random by a fixed seed: every k-th value would be the same gap of each
-    answer when answers have k chunks.
-    """
+    """This part's share of the sample, at random: every k-th value would be one gap of each answer of k chunks."""
     size = -(-len(part) * SAMPLE // n)
     return part[np.random.default_rng(1).integers(0, len(part), size)] if len(part) else part
 
@@ -127,8 +121,8 @@ _QUANTILES: Mapping[str, Callable[[FloatArray, str], float]] = {
 
 
 def measure(records: Records, objectives: Iterable[Any] = ()) -> dict[str, Figures]:
-    """Every variant whose stamps the run has, by name. Goodput only where ``objectives`` promise something to a request;
-    their limits on ``ttft`` and ``tpot`` are Etalon's deadlines too.
+    """Every variant whose stamps the run has, by name. Goodput only where ``objectives`` promise something to a
+    request; their limits on ``ttft`` and ``tpot`` are Etalon's deadlines too.
     """
     of = successes(records)
     wanted = limits(objectives)
@@ -210,9 +204,8 @@ def _of_tokens(records: Records, of: Successes, wanted: Mapping[str, float]) -> 
     names = ("etalon.fluidity", "etalon.fluidity_docs")
     for name, sample in zip(names, fluidities(records, of.rows, prefill, decode), strict=True):
         if len(sample.values):
-            figures = summary(CATALOGUE[name], np.sort(sample.values))
             note = f"deadlines {prefill / 1e6:g} ms, then {decode / 1e6:g} ms"
-            found[name] = Figures(figures.peer, figures.n, figures.mean, figures.percentiles, note=note)
+            found[name] = replace(summary(CATALOGUE[name], np.sort(sample.values)), note=note)
     pace = deadlines.fluid_pace(records, of.rows)
     if pace.looked_at:
         p99 = quantile_linear(np.sort(pace.pace_ns), "0.99")
@@ -226,10 +219,7 @@ def _goodputs(records: Records, of: Successes, wanted: Mapping[str, float]) -> d
     """What each tool would call goodput under these limits, if there are any."""
     if not wanted or not bool(records.in_measure.any()):
         return {}
-    shares = {
-        "vllm.goodput": vllm_goodput(records, of, wanted),
-        "mlperf.goodput": mlperf_goodput(records, of, wanted),
-    }
+    shares = {"vllm.goodput": vllm_goodput(records, of, wanted), "mlperf.goodput": mlperf_goodput(records, of, wanted)}
     if "ttft" in wanted or "tpot" in wanted:
         shares["distserve.attainment"] = distserve_attainment(of, wanted)
     said = ", ".join(f"{key} {limit / 1e6:g} ms" for key, limit in wanted.items())
@@ -252,8 +242,8 @@ def _goodputs(records: Records, of: Successes, wanted: Mapping[str, float]) -> d
 @dataclass(frozen=True, slots=True)
 class Successes:
     """Columns of the measured successes, int64[n], -1 for what did not happen: ``sent due first last done`` in ns,
-    ``tokens`` of output, ``head`` of them in the first chunk (an even share), ``rows``: their places in the records. ``failed``: how many
-    measured requests are not among them because they failed.
+    ``tokens`` of output, ``head`` of them in the first chunk (an even share), ``rows``: their places in the records.
+    ``failed``: how many measured requests are not among them because they failed.
     """
 
     sent: IntArray
@@ -358,10 +348,7 @@ def fluidities(records: Records, rows: BoolArray, prefill_ns: int, decode_ns: in
     """Etalon's index by its code and by its documentation, a chunk taken as a token, from the time of sending."""
     met = deadlines.measure(records, records["sent_ns"], prefill_ns, decode_ns, per_chunk=True)
     wanted = met.valid & rows
-    return (
-        Sample(deadlines.share_of_deadlines(met)[wanted]),
-        Sample(deadlines.share_on_time(met)[wanted]),
-    )
+    return (Sample(deadlines.share_of_deadlines(met)[wanted]), Sample(deadlines.share_on_time(met)[wanted]))
 
 
 def gaps(records: Records, rows: BoolArray) -> Iterator[IntArray]:
@@ -390,7 +377,10 @@ _KEYS = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el", "latency": "e2el"}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``value``: the number itself, None where the definition gives none, and then ``note`` says why. ``n``: of how many."""
+    """``value``: the number itself, None where the definition gives none, and then ``note`` says why.
+
+    ``n``: of how many.
+    """
 
     value: float | None
     n: int
@@ -472,3 +462,193 @@ def mlperf_goodput(records: Records, of: Successes, wanted: Mapping[str, float])
         return Share(None, n, f"INVALID: {'; '.join(broken)}")
     last_issued = int(of.done[int(np.argmax(of.due))])
     return Share(per_second(n - 1, last_issued), n)
+
+
+# -- the other tools' variants -----------------------------------------------------------------------------------------
+
+# The variants of other tools, as data: one entry a variant, with its rules and where they are written. ``read`` sources
+# were read in the tool's own repository in 2026-11; a later version may differ. ``unverified`` says what was taken from
+# memory or papers. Nothing is computed here.
+
+Percentile = Literal["nearest", "linear", "lower", "rounded", "loadgen", "weighted", "value"]
+Unit = Literal["ns", "per_s", "1", "ratio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One number of one tool. ``start``: where its clock starts. ``percentile``: its rule (``value``: it is one
+    number). ``one_token``: what an answer of one token is. ``differs``: what records can't reproduce. ``unverified``:
+    what of this was not read in the source. ``failed``: what becomes of failed requests.
+    """
+
+    name: str
+    unit: Unit
+    start: str
+    formula: str
+    percentile: Percentile
+    sample: str
+    one_token: str
+    source: str
+    differs: str = ""
+    unverified: str = ""
+    failed: str = "failed requests left out"
+
+    @property
+    def definition(self) -> str:
+        rule = {
+            "linear": "percentiles interpolated",
+            "lower": "percentiles rounded down",
+            "rounded": "percentiles at round((n - 1) p), a half to even",
+            "loadgen": "percentiles at floor(p n)",
+            "weighted": "percentiles by weight of tokens",
+            "nearest": "nearest-rank percentiles",
+            "value": "one number",
+        }[self.percentile]
+        parts = [self.formula, rule, self.failed]
+        parts += [f"one token: {self.one_token}"] if self.one_token else []
+        parts += [f"here {self.differs}"] if self.differs else []
+        parts += [f"unverified: {self.unverified}"] if self.unverified else []
+        return "; ".join(parts)
+
+
+_ROLE = "from the first chunk with output; vLLM also takes a role-only chunk for the first token"
+_FINISH = "to the last chunk with output; vLLM ends at the last chunk with choices, the finish chunk too"
+_NO_CONTENT = "0 for a success without content"
+_OWN_COUNT = "with the server's count; the tool counts with a tokenizer"
+_VLLM = "vllm/benchmarks/serve.py calculate_metrics, lib/endpoint_request_func.py"
+_SGLANG = "sglang bench_serving, OpenAI chat back end"
+_GUIDELLM = "guidellm schemas/request_stats.py, statistics.py"
+_AIPERF = "aiperf 0.13 metrics/types"
+_AIPERF_DERIVED = "aiperf 0.13 metrics/derived_latency.py"
+_INFINITE = "each failed request is +inf; none of these where nothing failed"
+_GENAI = "genai-perf llm_profile_data_parser.py, statistics.py"
+_LOADGEN = "mlcommons/inference loadgen logging.cc, results.cc"
+_ENDPOINTS = "mlcommons/endpoints metrics_table.py"
+_LLMPERF = "llmperf token_benchmark_ray.py, openai_chat_completions_client.py"
+_ETALON = "etalon/metrics/metric_utils.py"
+
+_ENTRIES = (
+    Peer("vllm.ttft", "ns", "sent", "first chunk - sent", "linear", "first - sent", "", _VLLM, _ROLE),
+    Peer(
+        "vllm.tpot", "ns", "first chunk", "(latency - ttft) / (tokens - 1)", "linear", "last, per later token",
+        "left out (0 in goodput)", _VLLM, _FINISH,
+    ),
+    Peer("vllm.itl", "ns", "gap", "gaps between chunks, pooled", "linear", "gaps", "no gap", _VLLM, _FINISH),
+    Peer("vllm.e2el", "ns", "sent", "last chunk - sent", "linear", "last - sent", "", _VLLM, _FINISH),
+    Peer(
+        "sglang.ttft", "ns", "sent", f"first content - sent, {_NO_CONTENT}", "linear", "first - sent or 0", "", _SGLANG,
+    ),
+    Peer(
+        "sglang.tpot", "ns", "first content", "(end of stream - first content) / (tokens - 1)", "linear",
+        "done, per later token", "left out", _SGLANG,
+        "with the server's count; without usage SGLang takes the length asked for",
+    ),
+    Peer(
+        "sglang.itl", "ns", "gap", "gaps between content chunks, pooled", "linear", "gaps", "no gap", _SGLANG,
+        "as its OpenAI back end does; the native one divides a gap by the tokens that came with it",
+    ),
+    Peer("sglang.e2el", "ns", "sent", "end of stream - sent", "linear", "done - sent", "", _SGLANG),
+    Peer(
+        "guidellm.ttft", "ns", "sent", f"first iteration - sent, {_NO_CONTENT}", "nearest", "first - sent or 0", "",
+        _GUIDELLM,
+    ),
+    Peer(
+        "guidellm.tpot", "ns", "sent", "(last token - sent) / tokens, weighted by tokens: the first token is in it",
+        "weighted", "per token, by tokens", "its TTFT", _GUIDELLM,
+    ),
+    Peer(
+        "guidellm.itl", "ns", "first token", "(last token - first token) / (tokens - 1), weighted by tokens - 1",
+        "weighted", "last, per later token, by tokens", "left out", _GUIDELLM,
+    ),
+    Peer("guidellm.request_latency", "ns", "sent", "end - sent", "nearest", "done - sent", "", _GUIDELLM),
+    Peer("aiperf.ttft", "ns", "sent", "first content - sent", "linear", "first - sent", "", _AIPERF),
+    Peer(
+        "aiperf.itl", "ns", "first content", "(last content - first content) / (tokens - 1), a mean per request",
+        "linear", "last, per later token", "left out", _AIPERF, _OWN_COUNT,
+    ),
+    Peer(
+        "aiperf.icl", "ns", "gap", "gaps between content chunks, pooled", "linear", "gaps", "no gap", _AIPERF,
+        "exact; the tool takes percentiles from a t-digest",
+    ),
+    Peer("aiperf.request_latency", "ns", "sent", "last content - sent", "linear", "last - sent", "", _AIPERF),
+    Peer(
+        "aiperf.effective_latency", "ns", "due", "end of stream - when the request was let go", "linear", "done - due",
+        "", _AIPERF_DERIVED, "from the due time; the tool starts when its credit is issued",
+    ),
+    Peer(
+        "aiperf.adj_ttft", "ns", "sent", "first content - sent", "rounded", "first - sent", "", _AIPERF_DERIVED,
+        failed=_INFINITE,
+    ),
+    Peer(
+        "aiperf.adj_itl", "ns", "first content", "(last content - first content) / (tokens - 1), a mean per request",
+        "rounded", "last, per later token", "left out", _AIPERF_DERIVED, _OWN_COUNT, failed=_INFINITE,
+    ),
+    Peer(
+        "aiperf.adj_request_latency", "ns", "sent", "last content - sent", "rounded", "last - sent", "",
+        _AIPERF_DERIVED, failed=_INFINITE,
+    ),
+    Peer("genai-perf.ttft", "ns", "sent", "first content - sent", "linear", "first - sent", "", _GENAI),
+    Peer(
+        "genai-perf.itl", "ns", "first content",
+        "(last content - first content) / (tokens - 1), rounded, a mean per request", "linear",
+        "last, per later token, rounded", "left out", _GENAI, _OWN_COUNT,
+    ),
+    Peer("genai-perf.request_latency", "ns", "sent", "last content - sent", "linear", "last - sent", "", _GENAI),
+    Peer(
+        "llmperf.ttft", "ns", "sent", f"first content - sent, {_NO_CONTENT}", "linear", "first - sent or 0", "",
+        _LLMPERF,
+    ),
+    Peer(
+        "llmperf.inter_token_latency", "ns", "sent", "(last content - sent) / tokens: the first token is in it",
+        "linear", "per token", "its TTFT", _LLMPERF, _OWN_COUNT,
+    ),
+    Peer("llmperf.e2e", "ns", "sent", "end of stream - sent", "linear", "done - sent", "", _LLMPERF),
+    Peer("loadgen.ttft", "ns", "due", "first token - scheduled", "loadgen", "first - due", "", _LOADGEN),
+    Peer(
+        "loadgen.tpot", "ns", "first token", "(complete - first token) / (tokens - 1) in whole ns", "loadgen",
+        "loadgen", "negative: at most one token counts as none", _LOADGEN,
+    ),
+    Peer("loadgen.latency", "ns", "due", "complete - scheduled", "loadgen", "done - due", "", _LOADGEN),
+    Peer("endpoints.ttft", "ns", "sent", "first fragment - issued", "lower", "first - sent", "", _ENDPOINTS),
+    Peer(
+        "endpoints.tpot", "ns", "first chunk", "(complete - first chunk) / tokens after the first chunk", "lower",
+        "after the first chunk", "left out", _ENDPOINTS,
+        "with the server's count, spread evenly over the chunks; the tool counts the text after the first chunk",
+    ),
+    Peer(
+        "endpoints.tps_per_user", "per_s", "first chunk", "1 / p90 of endpoints.tpot", "value", "", "left out",
+        "MLPerf Endpoints rules, draft 1.0",
+    ),
+    Peer(
+        "etalon.fluidity", "1", "sent", "1 - missed deadlines / deadlines, a long wait misses several", "linear",
+        "fluidity", "", _ETALON, "", "that a chunk is taken as one token",
+    ),
+    Peer(
+        "etalon.fluidity_docs", "1", "sent", "tokens on time / tokens", "linear", "fluidity", "",
+        "Etalon's documentation", "", "that a chunk is taken as one token",
+    ),
+    Peer(
+        "etalon.fluid_token_rate", "per_s", "first token",
+        "1 / p99 of the shortest deadline between tokens of which at most a tenth is missed", "value", "", "left out",
+        _ETALON, "found to a microsecond, on an even pick of the requests of a long run",
+        "that a chunk is taken as one token",
+    ),
+    Peer(
+        "vllm.goodput", "per_s", "sent", "successes with every value at or below its limit / duration", "value", "",
+        "TPOT 0", _VLLM, failed="failed requests are not good, and their time counts",
+    ),
+    Peer(
+        "distserve.attainment", "ratio", "sent", "results that keep TTFT and TPOT / results", "value", "", "TPOT 0",
+        "DistServe's evaluation code", "", "where its clock starts",
+        "failed requests have no result, so they are not in it",
+    ),
+    Peer(
+        "mlperf.goodput", "per_s", "due",
+        "completed samples per second, if p99 of each limit holds on its own with early stopping; else none", "value",
+        "", "TPOT negative", "MLPerf inference rules, LoadGen results.cc",
+        "without the rules on duration and counts; DistServe and MLPerf search for the highest rate, this is one run",
+        failed="with a failed request there is no such number",
+    ),
+)  # fmt: skip
+
+CATALOGUE: Mapping[str, Peer] = MappingProxyType({peer.name: peer for peer in _ENTRIES})

@@ -1,9 +1,10 @@
-"""A run in the numbers of MLPerf LoadGen: its percentiles, means, throughputs, constraints and early stopping, by its rules.
+"""A run in the numbers of MLPerf LoadGen: its percentiles, means, throughputs, constraints and early stopping, by its
+rules.
 
-LoadGen knows no failure: it waits for ever. Here a sample that failed, or was never sent, takes ``NEVER``; it stays in every
-percentile and count, completes nothing, and makes the result INVALID. Where LoadGen's own figure is a known defect (negative
-TPOT of one-token answers, an end-to-end estimate overwritten by that of the TTFT, a blank TTFT section) this module gives what
-was meant. It formats nothing.
+LoadGen knows no failure: it waits for ever. Here a sample that failed, or was never sent, takes ``NEVER``; it stays in
+every percentile and count, completes nothing, and makes the result INVALID. Where LoadGen's own figure is a known
+defect (negative TPOT of one-token answers, an end-to-end estimate overwritten by that of the TTFT, a blank TTFT
+section) this module gives what was meant. It formats nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.records.records import IntArray, Records, Status
+from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
 from plimsoll.slo.statistics.confidence import max_failures, n_required
 from plimsoll.slo.statistics.distribution import exact
 
@@ -48,7 +49,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """``at[p]`` is ``sorted[floor(p n)]``; the mean is a whole number. All in ns, ``NEVER`` where failures reach; n = 0: all 0."""
+    """``at[p]`` is ``sorted[floor(p n)]``; the mean is a whole number.
+
+    All in ns, ``NEVER`` where failures reach; n = 0: all 0.
+    """
 
     n: int
     min_ns: int
@@ -62,8 +66,8 @@ class EarlyStopping:
     """The criterion for one measure, with LoadGen's confidence of 99 %.
 
     ``over`` of ``n`` are above the limit and ``needed`` more within it would pass (0: met); of a stream instead
-    ``estimate_ns`` is its score, after ``discarded`` values, and ``tail_ns`` the same at the 99th percentile (None: n is too
-    small). ``least``: the number of queries without which there is no answer.
+    ``estimate_ns`` is its score, after ``discarded`` values, and ``tail_ns`` the same at the 99th percentile (None: n
+    is too small). ``least``: the number of queries without which there is no answer.
     """
 
     indicator: str
@@ -81,7 +85,11 @@ class EarlyStopping:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What LoadGen would sum up: ``latency`` is of queries in a multi-stream, and of samples elsewhere. Rates are per second; None: the scenario has no such number."""
+    """What LoadGen would sum up:
+
+    ``latency`` is of queries in a multi-stream, and of samples elsewhere. Rates are per second; None: the scenario has
+    no such number.
+    """
 
     kind: str
     tokens_mode: bool
@@ -102,14 +110,14 @@ class Result:
     early_stopping: tuple[EarlyStopping, ...]
     min_duration_met: bool
     min_queries_met: bool
-    scheduled_per_s: float | None
-    completed_per_s: float | None
-    tokens_per_s: float | None
-    qps_with_overhead: float | None
-    qps_without_overhead: float | None
-    tps_with_overhead: float | None
-    tps_without_overhead: float | None
-    offline_per_s: float | None
+    scheduled_per_s: float | None = None
+    completed_per_s: float | None = None
+    tokens_per_s: float | None = None
+    qps_with_overhead: float | None = None
+    qps_without_overhead: float | None = None
+    tps_with_overhead: float | None = None
+    tps_without_overhead: float | None = None
+    offline_per_s: float | None = None
 
     @property
     def constraints_met(self) -> bool:
@@ -131,8 +139,8 @@ class Result:
 def limits_of(objectives: Sequence[object]) -> tuple[Limit, ...]:
     """The limits that LoadGen would have been given: one percentile of each of latency, ttft and tpot.
 
-    Of several on one measure the 99th percentile is taken, or else the highest. With a limit on ttft or tpot LoadGen looks at
-    no other (token mode), so a limit on the latency is then left out.
+    Of several on one measure the 99th percentile is taken, or else the highest. With a limit on ttft or tpot LoadGen
+    looks at no other (token mode), so a limit on the latency is then left out.
     """
     found: dict[str, Limit] = {}
     for one in objectives:
@@ -163,8 +171,9 @@ def summarise(
 ) -> Result:
     """LoadGen's summary of the measured rows; ``kind`` is one of ``QUANTILES``.
 
-    ``planned`` samples, 0 where there is no list to work off: what of them has no row has failed. Token mode: with a limit on ttft or tpot; in a single stream and
-    offline also where every answer counted its tokens and there is no limit on the latency.
+    ``planned`` samples, 0 where there is no list to work off: what of them has no row has failed. Token mode: with a
+    limit on ttft or tpot; in a single stream and offline also where every answer counted its tokens and there is no
+    limit on the latency.
     """
     rows = _in_order(records)
     samples = _Samples(rows)
@@ -313,7 +322,7 @@ def _stream_stopping(indicator: str, ordered: IntArray, quantile: Fraction) -> E
     )
 
 
-def _elapsed_ns(rows: Records, kind: str, issued: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+def _elapsed_ns(rows: Records, kind: str, issued: BoolArray) -> int:
     """What is compared with the minimum: when the last query was due; offline when the last answer came.
 
     A failure lengthens no offline run: only answers count.
@@ -323,21 +332,15 @@ def _elapsed_ns(rows: Records, kind: str, issued: np.ndarray[tuple[int], np.dtyp
     return int(rows["due_ns"][issued].max(initial=0))
 
 
-def _enough(
-    rows: Records, kind: str, issued: np.ndarray[tuple[int], np.dtype[np.bool_]], min_queries: int, planned: int
-) -> bool:
+def _enough(rows: Records, kind: str, issued: BoolArray, min_queries: int, planned: int) -> bool:
     if kind == "offline":
         return len(rows) > 0 and int(issued.sum()) >= max(planned, 1)
     return len(np.unique(rows["query_id"][issued])) >= max(min_queries, 1)
 
 
-def _rates(rows: Records, kind: str, samples: _Samples, tokens_mode: bool, latency: Spread) -> dict[str, float | None]:
-    """Every throughput, by LoadGen's formulas; only answers are counted, and a last query without one completes nothing."""
-    names = (
-        "scheduled_per_s", "completed_per_s", "tokens_per_s", "qps_with_overhead", "qps_without_overhead",
-        "tps_with_overhead", "tps_without_overhead", "offline_per_s",
-    )  # fmt: skip
-    rates: dict[str, float | None] = dict.fromkeys(names)
+def _rates(rows: Records, kind: str, samples: _Samples, tokens_mode: bool, latency: Spread) -> dict[str, float]:
+    """Every throughput, by LoadGen's formulas; only answers count, and a last query without one completes nothing."""
+    rates: dict[str, float] = {}
     if not len(rows):
         return rates
     n_ok = int(rows.ok.sum())
@@ -361,7 +364,8 @@ def _rates(rows: Records, kind: str, samples: _Samples, tokens_mode: bool, laten
             rates["tokens_per_s"] = _per(samples.tokens, ended)
     elif kind == "offline":
         rates["offline_per_s"] = _per(n_ok, slowest)
-        rates["tokens_per_s"] = _per(samples.tokens, slowest) if tokens_mode else None
+        if tokens_mode:
+            rates["tokens_per_s"] = _per(samples.tokens, slowest)
     return rates
 
 

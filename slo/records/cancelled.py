@@ -1,13 +1,13 @@
 """Requests that the scenario chose to cancel: a phase of their own, kept, counted and in no metric.
 
-They are chosen at random before the run (``scenarios/plan/cancellation.py`` says why all of them are left out, and not only
-those that were in fact cancelled). ``Phase`` knows two phases; this is the third. A row whose phase is MEASURE and whose status is
-CANCELLED was given up for another reason, and counts as the failure it is.
+They are chosen at random before the run (``scenarios/plan/cancellation.py`` says why all of them are left out, and not
+only those that were in fact cancelled). ``Phase`` knows two phases; this is the third. A row whose phase is MEASURE and
+whose status is CANCELLED was given up for another reason, and counts as the failure it is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -49,7 +49,10 @@ def endings(records: Records) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """``chosen`` of ``of`` requests were to be cancelled, and how they ended: CANCELLED, or what came before their time."""
+    """``chosen`` of ``of`` requests were to be cancelled, and how they ended:
+
+    CANCELLED, or what came before their time.
+    """
 
     chosen: int
     of: int
@@ -66,5 +69,4 @@ def _with_phase(records: Records, rows: BoolArray, phase: int) -> Records:
     column = records.columns["phase"].copy()
     column[rows] = phase
     column.setflags(write=False)
-    columns = MappingProxyType({**records.columns, "phase": column})
-    return Records(columns, records.chunk_ns, records.chunk_offsets, records.errors, records.timings, records.session)
+    return replace(records, columns=MappingProxyType({**records.columns, "phase": column}))

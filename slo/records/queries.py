@@ -1,18 +1,17 @@
 """Queries of several samples: their rows brought together, and what each query as a whole did.
 
-A query is done when its last sample is. It failed when one of its samples did: then every time of it is infinite, for the
-answer to a query is all of its samples. The rows of a query are those of one id in one phase. This module aggregates
-nothing over a run; the indicators of scope ``query`` are made of it.
+A query is done when its last sample is. It failed when one of its samples did: then every time of it is infinite, for
+the answer to a query is all of its samples. The rows of a query are those of one id in one phase. This module
+aggregates nothing over a run; the indicators of scope ``query`` are made of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
-from plimsoll.slo.records.session_columns import blank, freeze
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, blank, freeze
 
 _NEVER = np.inf
 
@@ -21,10 +20,10 @@ _NEVER = np.inf
 class Queries:
     """One entry per query, in order of due time within each phase (then by id).
 
-    ``of`` int64[rows]: the query that each row of the records belongs to; ``first`` int64[m]: its row of the lowest sample;
-    ``phase``, ``due_ns``, ``deadline_ns`` (-1: none) int64[m]; ``first_done``, ``last_done`` float64[m]: when its first and
-    its last sample were done, +inf where a sample failed; ``over`` float64[m]: when its last sample was over, failed ones
-    included, +inf where one has no end; ``known`` bool[m]: every sample that succeeded has an end.
+    ``of`` int64[rows]: the query that each row of the records belongs to; ``first`` int64[m]: its row of the lowest
+    sample; ``phase``, ``due_ns``, ``deadline_ns`` (-1: none) int64[m]; ``first_done``, ``last_done`` float64[m]: when
+    its first and its last sample were done, +inf where a sample failed; ``over`` float64[m]: when its last sample was
+    over, failed ones included, +inf where one has no end; ``known`` bool[m]: every sample that succeeded has an end.
     """
 
     of: IntArray
@@ -66,8 +65,7 @@ def with_deadline(records: Records, deadline_ns: int) -> Records:
         return records
     session = records.session if records.session is not None else blank(len(records))
     columns = {**session.columns, "deadline_ns": np.full(len(records), deadline_ns)}
-    table = freeze(columns, session.ragged, session.slices)
-    return Records(records.columns, records.chunk_ns, records.chunk_offsets, records.errors, records.timings, table)
+    return replace(records, session=freeze(columns, session.ragged, session.slices))
 
 
 def applies(records: Records) -> bool:

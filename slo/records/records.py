@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze, join
-
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
 
@@ -137,7 +135,7 @@ class Records:
         return self.columns[name].astype(np.int64, copy=False)
 
     def ragged(self, name: str) -> tuple[IntArray, IntArray]:
-        """(values int64[m], offsets int64[n+1]) of one of the lists of ``plimsoll.slo.records.session_columns.RAGGED``."""
+        """(values int64[m], offsets int64[n+1]) of one of the lists of ``RAGGED``."""
         if self.session is not None:
             return self.session.ragged[name]
         if name not in RAGGED:
@@ -155,12 +153,11 @@ class Records:
         return np.asarray(self.columns["phase"] == Phase.MEASURE)
 
     def measured(self) -> Records:
-        """The rows of the measured phase."""
         mask = self.in_measure
         return self if bool(mask.all()) else self.select(mask)
 
     def without_chunks(self) -> Records:
-        """The same rows without their chunk times: for work that needs none, on runs where they are most of the memory."""
+        """The same rows without their chunk times, which are most of the memory of a long run."""
         bounds = np.zeros(len(self) + 1, np.int64)
         return Records(self.columns, np.empty(0, np.int64), bounds, self.errors, self.timings, self.session)
 
@@ -168,13 +165,10 @@ class Records:
         """The given rows with their chunks: ``rows`` is bool[n], or integer positions in any order."""
         picked = np.asarray(rows)
         ix = np.flatnonzero(picked) if picked.dtype == np.bool_ else picked.astype(np.int64)
-        lengths = np.diff(self.chunk_offsets)[ix]
-        offsets = offsets_of(lengths)
-        # Position of every kept chunk: its distance from the row's first chunk, plus where that row starts.
-        source = np.arange(offsets[-1]) + np.repeat(self.chunk_offsets[:-1][ix] - offsets[:-1], lengths)
+        places, offsets = _places(self.chunk_offsets, ix)
         return from_arrays(
             {name: column[ix] for name, column in self.columns.items()},
-            self.chunk_ns[source],
+            self.chunk_ns[places],
             offsets,
             self.errors,
             self.timings,
@@ -206,7 +200,10 @@ _CENTURY_NS = 1 << 61
 
 
 def contradiction(records: Records) -> str | None:
-    """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit. None: nothing."""
+    """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit.
+
+    None: nothing.
+    """
     n = len(records)
     for name, codes in (
         ("status", Status),
@@ -253,6 +250,14 @@ def offsets_of(lengths: npt.NDArray[Any]) -> IntArray:
     return offsets
 
 
+def _places(offsets: IntArray, ix: IntArray) -> tuple[IntArray, IntArray]:
+    """Where the entries of these rows' lists are, and the offsets of the lists when they stand one after another."""
+    lengths = np.diff(offsets)[ix]
+    bounds = offsets_of(lengths)
+    # The position of an entry: its distance from the row's first one, plus where that row starts.
+    return np.arange(bounds[-1]) + np.repeat(offsets[:-1][ix] - bounds[:-1], lengths), bounds
+
+
 def from_arrays(
     columns: Mapping[str, npt.NDArray[Any]],
     chunk_ns: npt.NDArray[Any],
@@ -276,18 +281,7 @@ def from_arrays(
 
 
 _ZERO = frozenset(
-    {
-        "sample_ix",
-        "n_chunks",
-        "bytes_out",
-        "bytes_in",
-        "status",
-        "stamp",
-        "phase",
-        "tokens_from",
-        "n_in_from",
-        "worker",
-    }
+    {"sample_ix", "n_chunks", "bytes_out", "bytes_in", "status", "stamp", "phase", "tokens_from", "n_in_from", "worker"}
 )
 
 
@@ -303,12 +297,11 @@ def from_columns(
 ) -> Records:
     """Records from what is known; the rest takes the schema's "did not happen".
 
-    A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
-    ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
-    counters of bytes 0, ``attempts`` 1 where ``sent_ns`` is given, everything else -1.
-    ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
-    ``ragged[name]`` one list per row. Session columns may be given like the others.
-    Raises ValueError for an unknown column or unequal lengths.
+    A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0, ``n_chunks``
+    is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE, counters of bytes 0,
+    ``attempts`` 1 where ``sent_ns`` is given, everything else -1. ``errors``, ``timings`` and ``slices`` are one text
+    (or None) per row, ``ragged[name]`` one list per row. Session columns may be given like the others. Raises
+    ValueError for an unknown column or unequal lengths.
     """
     unknown = sorted(set(columns) - {*COLUMNS, *SESSION_COLUMNS})
     if unknown:
@@ -360,8 +353,17 @@ def _intern(texts: Sequence[str | None] | None, rows: int) -> tuple[npt.NDArray[
 
 
 def empty() -> Records:
-    """Records of no request."""
     return from_columns(0)
+
+
+def _one_table(parts: Sequence[tuple[IntArray, Sequence[str]]]) -> tuple[IntArray, tuple[str, ...]]:
+    """The indices of all parts, in order, into one table of the texts of all."""
+    table: dict[str, int] = {}
+    moved = []
+    for index, texts in parts:
+        # The extra last entry maps -1 (no text) to itself.
+        moved.append(np.array([table.setdefault(text, len(table)) for text in texts] + [-1], np.int64)[index])
+    return np.concatenate(moved), tuple(table)
 
 
 def concat(parts: Sequence[Records]) -> Records:
@@ -373,14 +375,130 @@ def concat(parts: Sequence[Records]) -> Records:
     }
     tables: dict[str, tuple[str, ...]] = {}
     for name in ("error", "server_timing"):
-        table: dict[str, int] = {}
-        moved = []
-        for part in parts:
-            # The extra last entry maps -1 (no text) to itself.
-            new = np.array([table.setdefault(text, len(table)) for text in part.table(name)] + [-1], np.int64)
-            moved.append(new[part.columns[name].astype(np.int64)])
-        columns[name], tables[name] = np.concatenate(moved), tuple(table)
+        columns[name], tables[name] = _one_table([(part[name], part.table(name)) for part in parts])
     lengths = np.concatenate([np.diff(part.chunk_offsets) for part in parts])
     chunks = np.concatenate([part.chunk_ns for part in parts])
     session = join([part.session for part in parts], [len(part) for part in parts])
     return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"], session)
+
+
+# -- live sessions -----------------------------------------------------------------------------------------------------
+
+# The optional columns of live sessions: speech in, speech out. A run without them has none of these in memory or on
+# disk. ``SessionTable`` goes with a ``Records`` row by row. Times are ns relative to t0 like those of ``Records``,
+# durations are ns, -1 means "did not happen" or "not known". Nothing is computed here.
+
+
+#: Instants: relative to t0 in records, absolute monotonic while the exchange lives.
+SESSION_TIMES = (
+    "open_ns",  # the session was usable: its ready message, or the upgrade where there is none
+    "media_start_ns",  # the instant of audio sample 0 on the simulated microphone
+    "speech_start_ns",  # true speech onset on that timeline
+    "speech_end_ns",  # true speech end on that timeline
+    "input_end_ns",  # the input's true end: the last frame's due time; for text and uploads the last write
+    "first_partial_ns",  # first non-empty transcript of any kind
+    "first_final_ns",  # first final transcript that is not empty
+    "final_ns",  # last message that made part of the transcript final; none where some of it never became so
+    "endpoint_ns",  # the server said that the speaker had finished: first such event from the true speech end on
+    "first_audio_ns",  # arrival of the first decoded audio sample
+    "audible_ns",  # arrival of the chunk that holds the first audible sample
+)
+#: Durations, counts and codes.
+SESSION_VALUES = (
+    "leading_silence_ns",  # playing time before the first audible sample of the answer
+    "media_out_ns",  # playing time of all audio received
+    "false_endpoints",  # endpoint events strictly inside speech
+    "n_partials",
+    "n_revised",  # words of the running transcript that were changed or taken back
+    "words",  # words of the reference, normalised
+    "word_errors",  # substituted, left out and added
+    "unsent_bytes",  # most bytes that the peer had not taken when a frame was due
+    "frame_ns",  # playing time of one full frame
+    "pace",  # Pace, below
+)
+SESSION_COLUMNS = (*SESSION_TIMES, *SESSION_VALUES, "slice")
+#: What the plan says of each row. It is put in when a run directory is opened, never stamped and never stored.
+PLANNED = ("deadline_ns",)  # from due: the time its query had, see ``plimsoll.slo.records.queries``
+#: Lists, one a row: their entries are durations in ns.
+RAGGED = (
+    "chunk_audio_ns",  # playing time of each audio chunk; as many as chunk_ns
+    "chunk_cursor_ns",  # how far into the audio the transcript reached at each of chunk_ns; -1 unknown
+    "word_lag_ns",  # of each word of the reference that was heard: when it stood for good, minus when it was over
+    "frame_lag_ns",  # of each frame: written minus due
+)
+
+#: Codes of the column ``pace``: how audio was sent.
+PACE_FILE, PACE_CAPTURE, PACE_EAGER, PACE_OTHER = 0, 1, 2, 3
+
+Ragged = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTable:
+    """Session columns of n rows: ``columns[name]`` int64[n]; ``ragged[name]`` (values int64[m], offsets int64[n+1]).
+
+    ``columns["slice"]`` indexes ``slices``, -1 for none.
+    """
+
+    columns: Mapping[str, IntArray]
+    ragged: Mapping[str, Ragged]
+    slices: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.columns["slice"])
+
+    def select(self, ix: IntArray) -> SessionTable:
+        """The rows at these positions."""
+        ragged = {}
+        for name, (values, offsets) in self.ragged.items():
+            places, bounds = _places(offsets, ix)
+            ragged[name] = (values[places], bounds)
+        return freeze({name: column[ix] for name, column in self.columns.items()}, ragged, self.slices)
+
+
+def freeze(
+    columns: Mapping[str, npt.NDArray[Any]], ragged: Mapping[str, tuple[Any, Any]], slices: Sequence[str]
+) -> SessionTable:
+    """A table of private, read-only arrays; what is not given is "did not happen".
+
+    Raises ValueError for unknown names.
+    """
+    unknown = sorted({*columns} - {*SESSION_COLUMNS, *PLANNED} | ({*ragged} - {*RAGGED}))
+    if unknown:
+        raise ValueError(f"unknown session columns {', '.join(unknown)}")
+    sizes = {len(column) for column in columns.values()} | {len(offsets) - 1 for _, offsets in ragged.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"session columns of unequal lengths {sorted(sizes)}; give every column the same")
+    n = sizes.pop()
+    names = (*SESSION_COLUMNS, *PLANNED)
+    fixed = {name: _own(columns[name]) if name in columns else _own(np.full(n, -1)) for name in names}
+    lists = {
+        name: (_own(ragged[name][0]), _own(ragged[name][1])) if name in ragged else (_own([]), _own(np.zeros(n + 1)))
+        for name in RAGGED
+    }
+    return SessionTable(MappingProxyType(fixed), MappingProxyType(lists), tuple(slices))
+
+
+def blank(n: int) -> SessionTable:
+    """n rows of requests that were no sessions."""
+    return freeze({"slice": np.full(n, -1)}, {}, ())
+
+
+def join(parts: Sequence[SessionTable | None], lengths: Sequence[int]) -> SessionTable | None:
+    """The rows of all parts in order, None standing for ``lengths[i]`` blank rows; None if no part has any."""
+    if not any(part is not None for part in parts):
+        return None
+    whole = [part if part is not None else blank(n) for part, n in zip(parts, lengths, strict=True)]
+    columns = {name: np.concatenate([part.columns[name] for part in whole]) for name in (*SESSION_COLUMNS, *PLANNED)}
+    columns["slice"], slices = _one_table([(part.columns["slice"], part.slices) for part in whole])
+    ragged = {}
+    for name in RAGGED:
+        sizes = np.concatenate([np.diff(part.ragged[name][1]) for part in whole])
+        ragged[name] = (np.concatenate([part.ragged[name][0] for part in whole]), offsets_of(sizes))
+    return freeze(columns, ragged, slices)
+
+
+def _own(values: Any) -> IntArray:
+    array = np.array(values, np.int64)
+    array.setflags(write=False)
+    return array

@@ -1,1 +1,1 @@
-"""How much an endpoint bears: where its line is and how a search decides, when a run is past hope, curves, sizing, warmth."""
+"""How much an endpoint bears: the search for its line, probes, curves over load, and the size of a fleet."""

@@ -1,11 +1,8 @@
 """A curve through the points of a sweep: what lies between two measured loads, and where it crosses a limit.
 
-Interpolated is by monotone piecewise cubics (PCHIP): the curve goes through every point, and between two neighbours it
-never leaves the range of their values, so that it shows no bump that nobody measured. Where all values are positive it is
-drawn in logarithms, because latency near saturation grows by factors. Refused is every guess beyond the measured points:
-there is no value outside them and none across a point at which the endpoint did not keep up.
-
-Source: Fritsch and Butland, "A method for constructing local monotone piecewise cubic interpolants" (1984).
+It interpolates by monotone piecewise cubics (PCHIP; Fritsch and Butland, 1984), in logarithms where all values are
+positive: it goes through every point and shows no bump that nobody measured. It refuses every guess beyond the measured
+points, and across a point at which the endpoint did not keep up.
 """
 
 from __future__ import annotations
@@ -70,7 +67,8 @@ class Curve:
         return tuple(made)
 
     def crossing(self, threshold: float, low: float, high: float) -> float | None:
-        """The least x in ``low``..``high`` at which the curve has the value ``threshold``; None where it has it nowhere.
+        """The least x in ``low``..``high`` at which the curve has the value ``threshold``; None where it has it
+        nowhere.
 
         None too where the curve has a gap between the two: what happens there is not known.
         """
@@ -136,8 +134,8 @@ def through(x: Sequence[float], y: Sequence[float | None]) -> Curve:
 def linear_crossing(x: Sequence[float], share: Sequence[float], target: float) -> float | None:
     """The load at which a share falls to ``target`` by straight lines between neighbours, x increasing.
 
-    That is how DistServe's evaluation reads its attainment curves. The first fall counts; None where the share never falls
-    from at least the target to below it.
+    That is how DistServe's evaluation reads its attainment curves. The first fall counts; None where the share never
+    falls from at least the target to below it.
     """
     for (x0, s0), (x1, s1) in pairwise(zip(x, share, strict=True)):
         if s0 >= target > s1:
@@ -201,9 +199,9 @@ class Bracket:
 def pace(n: int, offered_per_s: float, span_ns: float, latency_ns: float) -> float:
     """How fast ``n`` answers came, over how fast they were asked for, at most 1; 1 too below 30 requests.
 
-    ``span_ns``: from the first request to the last answer. One typical latency is taken off it, which a slow endpoint that
-    keeps up needs too: with the same latency W for all, n / (T + W - W) is the offered rate. With capacity C below the rate
-    the median wait is half of the last one, and the pace 2 / (1 + rate / C).
+    ``span_ns``: from the first request to the last answer. One typical latency is taken off it, which a slow endpoint
+    that keeps up needs too: with the same latency W for all, n / (T + W - W) is the offered rate. With capacity C below
+    the rate the median wait is half of the last one, and the pace 2 / (1 + rate / C).
     """
     rest = span_ns - latency_ns
     if n < _FEW or rest <= 0 or offered_per_s <= 0:
@@ -212,7 +210,7 @@ def pace(n: int, offered_per_s: float, span_ns: float, latency_ns: float) -> flo
 
 
 def knee(points: Sequence[Standing], completion: float = COMPLETION) -> Standing | None:
-    """The greatest load that is carried: answered by at least ``completion``, kept up with, and PASS (SEMANTICS E.3)."""
+    """The greatest load that is carried: at least ``completion`` answered, kept up with, and PASS (SEMANTICS E.3)."""
     carried = [p for p in points if p.outcome == "PASS" and not p.hopeless and p.completion >= completion]
     return max(carried, key=lambda p: p.x, default=None)
 
@@ -235,8 +233,8 @@ def bracket(points: Sequence[Standing]) -> Bracket:
 def max_distance(x: Sequence[float], y: Sequence[float], shape: Literal["convex", "concave"]) -> float | None:
     """The x at which a curve is furthest from the chord of its ends, both axes scaled to 0..1; None below three points.
 
-    As the Kneedle method does before it smooths: information, never a limit. ``convex``: latency over load, far below the
-    chord; ``concave``: throughput over load, far above it. None too for a curve with no bend that way.
+    As the Kneedle method does before it smooths: information, never a limit. ``convex``: latency over load, far below
+    the chord; ``concave``: throughput over load, far above it. None too for a curve with no bend that way.
     """
     if len(x) < 3:
         return None

@@ -1,39 +1,30 @@
 """The highest load within the objectives, found by three-valued verdicts: which probe to make next, or the answer.
 
-A pure function of the settings and the probes made so far: resuming is replaying, and the same probes always lead to the
-same next one. It sends nothing, reads no clock and judges no run.
+It is a pure function of the settings and the probes made so far: resuming is replaying, and the same probes always lead
+to the same next one. The line is bracketed, then the bracket is halved at its geometric mean; a probe that decides
+nothing runs again, longer, and a load that even the longest does not decide is closed in on from both sides. Each end
+of the answer rests on a fresh run of its own, looked at once, because the best of many probes is better than the truth;
+with a = 1 - confidence both ends are right together with at least 1 - k a after k such runs (Bonferroni). They are
+never left out for want of time. docs/guide/search.md and docs/decisions/series.md say more.
 
-First the line is bracketed (loads grow by a factor while they pass, shrink while they fail), then the bracket is halved
-at its geometric mean. A probe that decides nothing runs again, longer. A load that even the longest probe does not
-decide lies near the line: the search then closes in on it from both sides, the wider gap first, and the answer's interval
-holds it. A load at which the generator does not keep its promise is undecided too, and nothing above it is tried.
-
-What the answer claims rests on the fresh runs at its end, so they are never left out for want of time: ``Next.then`` says
-how long they still take, and where a probe and they do not fit any more the search goes straight to them. Its interval is wide then.
-Before any load has held there is nothing to confirm: it is out of time then, and can go on with more.
-
-An outcome that the search picked out of many is better than the truth (the winner's curse), so neither end of the answer
-rests on one: each gets a run of its own with a fresh seed and a length fixed beforehand, looked at once. Where the run does
-not say what was hoped, the end moves outwards and gets another. A run at a load below the line says FAIL, and one above
-it PASS, with a chance of at most a = 1 - c each, c being the confidence of the objectives; so both ends are right together
-with at least 1 - k a after k such runs (Bonferroni), which is 1 - 2 a if the first two agree. Where a fresh run goes, and how long
-it lasts, may follow from any run before it: it is looked at once whatever they were.
-
-Nothing here takes for granted that a lower load is an easier one. A PASS above a FAIL is said, and the answer stays below.
+It sends nothing, reads no clock, judges no run, and does not take for granted that a lower load is an easier one: a
+PASS above a FAIL is said, and the answer stays below.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from plimsoll.slo.search.book import Book, Stopped
-from plimsoll.slo.search.probe import Answer, Next, Probe, Purpose, Settings, probe_seed
+from plimsoll.slo.search.probe import Answer, AnswerOutcome, Next, Probe, Purpose, Settings, probe_seed
 
 #: So many times the start is beyond any endpoint: where the search ends without a highest load.
 MOST_TIMES = 2.0**40
-#: Most runs for one end of the answer; their steps double, so six of them span a factor of three at a resolution of 2 %.
+#: Most runs for one end of the answer; their steps double, so six of them span a factor of three at a resolution of 2
+#: %.
 MOST_CONFIRMATIONS = 6
 #: A generator's own limit is found to this root of the growth factor and no finer: it is not what was asked for.
 COARSE = 4
@@ -56,8 +47,8 @@ def decide(
     """What to do after these probes. ``out_of_time``: the answer that they give, with no more to come.
 
     ``fits``: whether there is time for a probe and for the fresh runs after it (``Next.then``). Where there is none the
-    search goes on to those, and where none of them fits either it is out of time. Raises ValueError for probes that are not
-    those which a search with these settings asks for.
+    search goes on to those, and where none of them fits either it is out of time. Raises ValueError for probes that are
+    not those which a search with these settings asks for.
     """
     book = Book(settings)
     steps = _search(book)
@@ -75,8 +66,8 @@ def decide(
         except StopIteration:
             if place + 1 < len(probes):
                 raise ValueError(
-                    f"the search was over after probe {probe.number}: the {len(probes) - place - 1} after it are of another one. "
-                    "Search into a new folder"
+                    f"the search was over after probe {probe.number}: the {len(probes) - place - 1} after it are of "
+                    "another one. Search into a new folder"
                 ) from None
             return book.answer()
     try:
@@ -91,30 +82,13 @@ def _stage(one: Next | Probe) -> int:
     return _STAGES.get(one.purpose, 0)
 
 
-def most_probes(settings: Settings) -> int:
-    """No sequence of outcomes leads to more probes than this."""
-    looks = 1 + math.ceil(math.log2(settings.longest))
-    up = _steps(settings, _top(settings) / settings.start)
-    down = _steps(settings, settings.start / settings.lowest)
-    # Each halving shortens one of two gaps, below and above what is undecided; rounding of loads may cost one more each.
-    halvings = math.ceil(math.log2(math.log(settings.growth) / math.log1p(settings.resolution)) + 1)
-    loads = 1 + up + down + 2 * max(1, halvings + 2)
-    confirmations = 2 * MOST_CONFIRMATIONS if settings.confirm else 0
-    return (loads * looks + confirmations) * (1 + settings.repeats)
-
-
-def _steps(settings: Settings, factor: float) -> int:
-    # One more for the last, shortened one; rounded loads are at most 0.05 % nearer to each other.
-    return math.ceil(math.log(factor) / (math.log(settings.growth) - 5e-4)) + 1
-
-
 def _same(wanted: Next, probe: Probe) -> None:
     for name in ("number", "purpose", "load", "length", "seed"):
         asked, made = getattr(wanted, name), getattr(probe, name)
         if asked != made:
             raise ValueError(
-                f"probe {probe.number} has {name} {made}, where these settings ask for {asked}: it is of another search. "
-                "Search into a new folder, or with the settings of the first time"
+                f"probe {probe.number} has {name} {made}, where these settings ask for {asked}: it is of another "
+                "search. Search into a new folder, or with the settings of the first time"
             )
 
 
@@ -166,7 +140,7 @@ def _gap(book: Book) -> tuple[float, float] | None:
     if low is None:
         return None
     if high is None:
-        high = min((load for load in book.loads("INVALID") if load > low), default=None)
+        high = next((load for load in book.loads("INVALID") if load > low), None)
         if high is None:
             return None
         # Below the generator's limit the line may lie; that limit itself was not asked for.
@@ -195,7 +169,8 @@ def _longer(probe: Probe, longest: float) -> float:
 def _run(book: Book, purpose: Purpose, load: float, length: float, then: tuple[float, ...] | None = None) -> Run:
     """One look at a load: a probe, and again with a fresh seed while the generator does not keep its promise.
 
-    ``then``: the fresh runs that come after it; where not given, one at each end, for which this run might be the longest.
+    ``then``: the fresh runs that come after it; where not given, one at each end, for which this run might be the
+    longest.
     """
     if then is None:
         ends = [max(_fresh_length(book, end), _twice(book, length)) for end in (book.low, book.high)]
@@ -239,7 +214,7 @@ def _confirm(book: Book) -> Steps:
             return
         if probe.outcome == "FAIL":
             book.ceiling = probe  # as fresh as any
-        load = stepped_down(settings, load, attempt)
+        load = below(settings, load, _step(settings, attempt)) if load > settings.lowest else None
         length = _longer(probe, settings.longest)
         then = () if book.ceiling is not None or book.high is None else (_fresh_length(book, book.high),)
 
@@ -255,7 +230,8 @@ def _ceiling(book: Book) -> Steps:
         if probe.outcome == "FAIL":
             book.ceiling = probe
             return
-        load = stepped_up(settings, load, attempt)
+        highest = math.inf if settings.highest is None else settings.highest
+        load = above(settings, load, _step(settings, attempt)) if load < highest else None
         length = _longer(probe, settings.longest)
 
 
@@ -277,16 +253,17 @@ def _tidy(settings: Settings, load: float) -> float:
     return float(f"{load:.{digits}g}")
 
 
-def above(settings: Settings, load: float) -> float:
-    """The next load up while bracketing."""
-    grown = max(_tidy(settings, load * settings.growth), _next_whole(settings, load))
-    return grown if settings.highest is None else min(grown, settings.highest)
+def above(settings: Settings, load: float, factor: float | None = None) -> float:
+    """The next load up while bracketing, or the one that is ``factor`` times as great."""
+    far = _tidy(settings, load * (factor or settings.growth))
+    far = max(far, load + 1) if settings.variable == "concurrency" else far
+    return far if settings.highest is None else min(far, settings.highest)
 
 
-def below(settings: Settings, load: float) -> float:
-    """The next load down while bracketing."""
-    shrunk = _tidy(settings, load / settings.growth)
-    return max(min(shrunk, load - 1) if settings.variable == "concurrency" else shrunk, settings.lowest)
+def below(settings: Settings, load: float, factor: float | None = None) -> float:
+    """The same downwards."""
+    far = _tidy(settings, load / (factor or settings.growth))
+    return max(min(far, load - 1) if settings.variable == "concurrency" else far, settings.lowest)
 
 
 def closed(settings: Settings, low: float, high: float) -> bool:
@@ -305,22 +282,226 @@ def middle(settings: Settings, low: float, high: float) -> float:
     return mean if low < mean < high else math.sqrt(low * high)
 
 
-def stepped_down(settings: Settings, load: float, attempt: int) -> float | None:
-    """A load below, 1, 2, 4 and so on resolutions away; None at the lowest."""
-    if load <= settings.lowest:
-        return None
-    far = _tidy(settings, load / (1 + settings.resolution * 2.0**attempt))
-    return max(min(far, load - 1) if settings.variable == "concurrency" else far, settings.lowest)
+def _step(settings: Settings, attempt: int) -> float:
+    """A factor that is 1, 2, 4 and so on resolutions away from 1."""
+    return 1 + settings.resolution * 2.0**attempt
 
 
-def stepped_up(settings: Settings, load: float, attempt: int) -> float | None:
-    """The same upwards; None at the highest."""
-    top = math.inf if settings.highest is None else settings.highest
-    if load >= top:
-        return None
-    far = _tidy(settings, load * (1 + settings.resolution * 2.0**attempt))
-    return min(max(far, load + 1) if settings.variable == "concurrency" else far, top)
+# -- what a search knows so far ----------------------------------------------------------------------------------------
+
+# The mark of each load, the runs that confirmed an end, and the answer in words. The book chooses no load.
 
 
-def _next_whole(settings: Settings, load: float) -> float:
-    return load + 1 if settings.variable == "concurrency" else load
+class Stopped(Exception):
+    """The search can't go on: nobody answered."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe.outcome)
+        self.probe = probe
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the last look at a load said (INCONCLUSIVE, INVALID: at the longest, with repeats), and how long it took."""
+
+    outcome: str
+    length: float
+
+
+@dataclass(slots=True)
+class Book:
+    """The search's memory while it replays. ``fresh``: valid runs made to confirm an end, whatever they said;
+    ``hurried``: time was short, so the ends were confirmed before they were as near to each other as asked.
+    """
+
+    settings: Settings
+    probes: list[Probe] = field(default_factory=list)
+    marks: dict[float, Mark] = field(default_factory=dict)
+    fresh: int = 0
+    confirmed: Probe | None = None
+    ceiling: Probe | None = None
+    hurried: bool = False
+    stopped: Stopped | None = None
+    _ascending: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def mark(self, probe: Probe) -> None:
+        """Keep the last word on a load."""
+        before = self.marks.get(probe.load)
+        if before is not None:
+            self._ascending[before.outcome].remove(probe.load)
+        insort(self._ascending[probe.outcome], probe.load)
+        self.marks[probe.load] = Mark(probe.outcome, probe.length)
+
+    @property
+    def high(self) -> float | None:
+        return next(iter(self.loads("FAIL")), None)
+
+    @property
+    def low(self) -> float | None:
+        """The highest load that passed below every one that failed."""
+        passed, high = self.loads("PASS"), self.high
+        below = len(passed) if high is None else bisect_left(passed, high)
+        return passed[below - 1] if below else None
+
+    @property
+    def undecided(self) -> list[float]:
+        """Loads between the two that no probe decided, ascending."""
+        low, high = self.low or 0.0, math.inf if self.high is None else self.high
+        return sorted(load for load in (*self.loads("INCONCLUSIVE"), *self.loads("INVALID")) if low < load < high)
+
+    def loads(self, outcome: str) -> list[float]:
+        """The loads of which this was the last word, ascending."""
+        return self._ascending[outcome]
+
+    def answer(self) -> Answer:
+        """The answer of a search that came to its end."""
+        if self.stopped is not None:
+            probe, said = self.stopped.probe, "; ".join(self.stopped.probe.reasons) or "no reason given"
+            why = f"nobody answered at {self._show(probe.load)} (probe {probe.number}): {said}"
+            return self._unconfirmed("UNREACHABLE", why)
+        if not self.settings.confirm:
+            return self._unconfirmed(self._outcome(self.low, self.high))
+        best = None if self.confirmed is None else self.confirmed.load
+        high = None if self.ceiling is None else self.ceiling.load
+        confidence = max(0.0, round(1 - self.fresh * self.settings.alpha, 12)) if self.fresh else None
+        return Answer(
+            self._outcome(best, high),
+            best,
+            best or 0.0,
+            math.inf if high is None else high,
+            confidence,
+            self._reasons(best, high),
+            None if self.confirmed is None else self.confirmed.number,
+            self.hurried,
+        )
+
+    def cut_short(self) -> Answer:
+        """The answer where time ran out: what there is, and that it is not all."""
+        self.hurried = False  # it goes on from here, if there is time
+        outcome: AnswerOutcome = "OPEN" if self.low is not None and self.high is None else "INCONCLUSIVE"
+        return self._unconfirmed(outcome, "time ran out before the search was over: give it more, or resume it")
+
+    def _unconfirmed(self, outcome: AnswerOutcome, why: str | None = None) -> Answer:
+        """Ends as the search left them. Where one was confirmed it stays, but both together were not."""
+        best = self.low if self.confirmed is None else self.confirmed.load
+        reasons = self._reasons(best, self.high)
+        return Answer(
+            outcome,
+            best,
+            best or 0.0,
+            math.inf if self.high is None else self.high,
+            None,
+            reasons if why is None else (why, *reasons),
+            None if self.confirmed is None else self.confirmed.number,
+            self.hurried,
+        )
+
+    def _outcome(self, best: float | None, high: float | None) -> AnswerOutcome:
+        if best is not None and high is not None:
+            return "FOUND"
+        if best is None and high is not None and high <= self.settings.lowest:
+            return "NONE"
+        if self.limit is not None:
+            return "INVALID"
+        return "INCONCLUSIVE" if best is None else "OPEN"
+
+    @property
+    def limit(self) -> float | None:
+        """The lowest load that the generator could not make, where none below it failed: none above it was tried."""
+        found = next(iter(self.loads("INVALID")), None)
+        return None if found is None or (self.high is not None and self.high < found) else found
+
+    def _reasons(self, best: float | None, high: float | None) -> tuple[str, ...]:
+        found = [*self._invalid(high), *self._edges(best, high), *self._in_haste(), *self._fresh_runs()]
+        return (*found, *self._undecided(best, high), *self._crooked())
+
+    def _invalid(self, high: float | None) -> list[str]:
+        """Loads at which the generator, and not the endpoint, was the limit."""
+        last = {probe.load: probe for probe in self.probes if probe.outcome == "INVALID"}
+        loads = [load for load in self.loads("INVALID") if high is None or load < high]
+        if not loads:
+            return []
+        probe = last[loads[0]]
+        said = "; ".join(probe.reasons) or "no reason given"
+        return [
+            f"{1 + self.settings.repeats} runs at {self._show(probe.load)} were INVALID: the generator, and not the "
+            f"endpoint, is the limit there. The last one (probe {probe.number}): {said}"
+        ]
+
+    def _in_haste(self) -> list[str]:
+        if not self.hurried:
+            return []
+        if self.confirmed is None or self.ceiling is None:
+            return ["time was short, so the search ended before both ends were found: a longer budget goes further"]
+        return [
+            f"time was short, so the ends were confirmed before they were within {self.settings.resolution:.3g} of "
+            "each other: a longer budget closes in further"
+        ]
+
+    def _edges(self, best: float | None, high: float | None) -> list[str]:
+        settings, found = self.settings, []
+        if best is None and high is not None and high <= settings.lowest:
+            found.append(f"not even {self._show(settings.lowest)}, the lowest load asked for, keeps the objectives")
+        elif best is None and self.marks and min(self.marks) <= settings.lowest:
+            found.append(
+                f"no load down to {self._show(settings.lowest)}, the lowest asked for, was shown to keep the objectives"
+            )
+        if high is None and self.high is None and self.marks:
+            most = max(self.marks)
+            asked = "the highest asked for" if most == settings.highest else "the highest tried"
+            found.append(f"no load up to {self._show(most)}, {asked}, was shown to break the objectives")
+        return found
+
+    def _fresh_runs(self) -> list[str]:
+        """Runs for an end that did not say what was hoped."""
+        found = []
+        for probe, purpose in self._in_place_of():
+            hoped = "PASS" if purpose == "confirm" else "FAIL"
+            if probe.outcome in ("PASS", "FAIL", "INCONCLUSIVE") and probe.outcome != hoped:
+                found.append(
+                    f"the fresh run at {self._show(probe.load)} (probe {probe.number}) was to say {hoped} and said "
+                    f"{probe.outcome}: that end of the interval was moved outwards"
+                )
+        return found
+
+    def _in_place_of(self) -> list[tuple[Probe, str]]:
+        """Each confirming probe with its purpose, also where it repeats an INVALID one."""
+        found, purpose = [], ""
+        for probe in self.probes:
+            purpose = probe.purpose if probe.purpose != "repeat" else purpose
+            if purpose in ("confirm", "ceiling"):
+                found.append((probe, purpose))
+        return found
+
+    def _undecided(self, best: float | None, high: float | None) -> list[str]:
+        low, top = best or 0.0, math.inf if high is None else high
+        loads = [load for load in self.loads("INCONCLUSIVE") if low < load < top]
+        if not loads:
+            return []
+        where = self._show(loads[0]) if len(loads) == 1 else f"{self._show(loads[0])} to {self._show(loads[-1])}"
+        lengths = [self.marks[load].length for load in loads]
+        most = max(lengths)
+        if min(lengths) >= self.settings.seeking > 1:
+            by = f", even by the longest probes that seek ({self.settings.seeking:g} times the shortest)"
+        else:
+            by = f" by probes of at most {most:g} times the shortest" if most > 1 else " by the shortest probes"
+        return [f"undecided at {where}{by}: near the line only longer ones decide"]
+
+    def _crooked(self) -> list[str]:
+        """A PASS above a FAIL, or on one: noise, or an endpoint that does better under more load."""
+        failed = [probe for probe in self.probes if probe.outcome == "FAIL"]
+        if not failed:
+            return []
+        lowest = min(failed, key=lambda probe: probe.load)
+        passed = [probe for probe in self.probes if probe.outcome == "PASS" and probe.load >= lowest.load]
+        if not passed:
+            return []
+        highest = max(passed, key=lambda probe: probe.load)
+        return [
+            f"PASS at {self._show(highest.load)} (probe {highest.number}), but FAIL at {self._show(lowest.load)} "
+            f"(probe {lowest.number}): by chance, or the endpoint does better under more load. The answer is the "
+            "cautious one, below"
+        ]
+
+    def _show(self, load: float) -> str:
+        return f"{load:.6g}/s" if self.settings.variable == "rate" else f"{load:g} at a time"

@@ -1,16 +1,15 @@
-"""How sure a finite run makes us: bounds on percentiles, shares and means, and how many requests a proof
-takes.
+"""How sure a finite run makes us: bounds on percentiles, shares and means, and how many requests a proof takes.
 
 Everything about percentiles and shares is exact binomial arithmetic on the regularised incomplete beta
 function, found by bisection, so n = 10^7 costs microseconds. All of it assumes independent values;
-latencies under load are correlated, so real confidence is lower. scipy is imported inside the functions.
-Nothing here knows of requests.
+latencies under load are correlated, so real confidence is lower. Nothing here knows of requests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -24,8 +23,9 @@ Probability = Fraction | str | float
 MOST = 10**12
 #: Shares so near to the limit that it takes more are on it.
 MOST_DECIDING = 10**11
-#: A verdict that looks for memory asks for more than the exact test even where there is none, because chance looks like a
-#: little of it: with this many times the requests it decides at least as often. docs/evidence/statistics.md has the simulation.
+#: A verdict that looks for memory asks for more than the exact test even where there is none, because chance looks like
+#: a little of it: with this many times the requests it decides at least as often. docs/evidence/statistics.md has the
+#: simulation.
 CLUSTERED = Fraction(6, 5)
 #: The same for values of which not one is bad: the exact test asks for so few of them that chance costs more.
 CLUSTERED_NONE = Fraction(9, 5)
@@ -33,7 +33,7 @@ CLUSTERED_NONE = Fraction(9, 5)
 
 def binomial_at_most(k: float, n: float, q: Probability) -> float:
     """P[Binomial(n, q) <= k]; of effective counts, which need not be whole, by the beta function that it is."""
-    from scipy.special import betainc
+    from plimsoll.slo.statistics.special import betainc
 
     if k < 0:
         return 0.0
@@ -44,7 +44,7 @@ def binomial_at_most(k: float, n: float, q: Probability) -> float:
 
 def binomial_at_least(k: float, n: float, q: Probability) -> float:
     """P[Binomial(n, q) >= k], without cancellation in the far tail; counts need not be whole."""
-    from scipy.special import betainc
+    from plimsoll.slo.statistics.special import betainc
 
     if k <= 0:
         return 1.0
@@ -77,12 +77,10 @@ def _open(name: str, value: Probability) -> Fraction:
 
 
 def n_required(t: int, p: Probability, c: Probability = "0.99", d: Probability = 0.0) -> int:
-    """Queries needed to show, at confidence c, an under-latency share of at least p with t queries over the
-    limit.
+    """Queries needed to show, at confidence c, an under-latency share of at least p with t queries over the limit.
 
-    The smallest n with P[Binomial(n, 1 - p + d) <= t] < 1 - c: MLPerf LoadGen, early_stopping.cc (which
-    fixes c = 0.99 and d = 0). ``n_required(0, 0.99)`` = 459. Raises ValueError unless 0 <= t, 0 < p - d and
-    c in (0, 1).
+    The smallest n with P[Binomial(n, 1 - p + d) <= t] < 1 - c: MLPerf LoadGen, early_stopping.cc (which fixes c = 0.99
+    and d = 0). ``n_required(0, 0.99)`` = 459. Raises ValueError unless 0 <= t, 0 < p - d and c in (0, 1).
     """
     if t < 0:
         raise ValueError(f"t {t}: a count is at least 0")
@@ -94,10 +92,10 @@ def n_required(t: int, p: Probability, c: Probability = "0.99", d: Probability =
     return found + t
 
 
-def max_failures(n: int, p: Probability, c: Probability = "0.99", d: Probability = 0.0) -> int:
-    """The largest t with ``n_required(t, p, c, d) <= n``; -1 when even t = 0 needs more."""
-    over = 1 - _open("p - d", exact(p) - exact(d))
-    limit = float(1 - _open("c", c))
+def max_failures(n: int, p: Probability) -> int:
+    """The largest t with ``n_required(t, p) <= n``; -1 when even t = 0 needs more."""
+    over = 1 - _open("p", p)
+    limit = float(1 - exact("0.99"))
     found = _first(lambda t: binomial_at_most(t, n, over) >= limit, 0)
     return -1 if found is None or found == 0 else found - 1
 
@@ -124,7 +122,7 @@ def clopper_pearson(k: int, n: int, confidence: Probability = "0.95", sides: int
 
     ``sides=1``: each bound alone has the confidence.
     """
-    from scipy.special import betaincinv
+    from plimsoll.slo.statistics.special import betaincinv
 
     if not 0 <= k <= n:
         raise ValueError(f"{k} of {n}: a count lies in 0..n")
@@ -137,10 +135,8 @@ def clopper_pearson(k: int, n: int, confidence: Probability = "0.95", sides: int
 def mean_interval(
     values: npt.NDArray[np.float64], confidence: Probability = "0.95", sides: int = 2
 ) -> tuple[float, float]:
-    """Student's t interval of the mean; (-inf, inf) for fewer than two values, (inf, inf) with an infinite
-    one.
-    """
-    from scipy.special import stdtrit
+    """Student's t interval of the mean; (-inf, inf) for fewer than two values, (inf, inf) with an infinite one."""
+    from plimsoll.slo.statistics.special import stdtrit
 
     alpha = float((1 - _open("confidence", confidence)) / sides)
     if not np.isfinite(values).all():
@@ -151,6 +147,17 @@ def mean_interval(
     ordered = np.sort(values)
     half = float(stdtrit(n - 1, 1 - alpha)) * float(ordered.std(ddof=1)) / math.sqrt(n)
     return float(ordered.mean()) - half, float(ordered.mean()) + half
+
+
+def relative_entropy(y: float, mean: float) -> float:
+    """KL(y || mean) of two coins, in nats; infinite where ``mean`` rules ``y`` out."""
+    total = 0.0
+    for a, b in ((y, mean), (1 - y, 1 - mean)):
+        if a > 0:
+            if b <= 0:
+                return math.inf
+            total += a * math.log(a / b)
+    return max(total, 0.0)
 
 
 def shows_few(k: int, n: int, limit: Probability, confidence: Probability = "0.95") -> bool:
@@ -170,10 +177,11 @@ def most_bad_allowed(n: int, limit: Probability, confidence: Probability = "0.95
 
 
 def n_needed(k: int, n: int, limit: Probability, confidence: Probability = "0.95") -> int | None:
-    """The total, above n, that decides about the bad share ``limit`` in nine runs of ten if the share k/n is the true one.
+    """The total, above n, that decides about the bad share ``limit`` in nine runs of ten if the share k/n is the true
+    one.
 
-    0 when k of n decide already. None when no total up to 10^12 would: the share is on the limit. With n = 0 the share is
-    taken as 0.
+    0 when k of n decide already. None when no total up to 10^12 would: the share is on the limit. With n = 0 the share
+    is taken as 0.
     """
     bound = _open("limit", limit)
     if shows_few(k, n, bound, confidence) or shows_many(k, n, bound, confidence):
@@ -187,7 +195,8 @@ def deciding(
 ) -> int | None:
     """The least n from which on a run decides with probability ``power``, PASS or FAIL, when ``share`` is bad in truth.
 
-    Exact binomial arithmetic on independent entries, times ``CLUSTERED`` where some are bad. None for a share on the limit.
+    Exact binomial arithmetic on independent entries, times ``CLUSTERED`` where some are bad. None for a share on the
+    limit.
     """
     bound = _open("limit", limit)
     if share == bound:
@@ -199,8 +208,8 @@ def deciding(
 def passing(limit: Fraction, share: Fraction, confidence: Probability, power: Probability) -> int | None:
     """The least n from which on a run passes with probability ``power`` when ``share`` of the values is bad in truth.
 
-    With t bad ones allowed the probability of passing falls while n grows, until one more is allowed: a saw. What counts is
-    the low end of each tooth, so that a run that ends some requests later is not the less likely to pass.
+    With t bad ones allowed the probability of passing falls while n grows, until one more is allowed: a saw. What
+    counts is the low end of each tooth, so that a run that ends some requests later is not the less likely to pass.
     """
     least = float(exact(power))
     if share >= limit:
@@ -221,7 +230,8 @@ def passing(limit: Fraction, share: Fraction, confidence: Probability, power: Pr
 def failing(limit: Fraction, share: Fraction, confidence: Probability, power: Probability) -> int | None:
     """The least n from which on a run fails with probability ``power`` when ``share`` of the values is bad in truth.
 
-    A saw too: ``last(j)`` requests are the most of which j bad ones show too many, and the low end of a tooth is one more.
+    A saw too: ``last(j)`` requests are the most of which j bad ones show too many, and the low end of a tooth is one
+    more.
     """
     least = float(exact(power))
     if share <= limit:
@@ -237,3 +247,93 @@ def failing(limit: Fraction, share: Fraction, confidence: Probability, power: Pr
 
     found = _first(holds, 1, int(MOST_DECIDING * share))
     return None if found is None else max(last(found - 1) + 1, found)
+
+
+# -- how many requests an objective takes ------------------------------------------------------------------------------
+
+# How many requests an objective takes, before the run: the same binomial arithmetic as the verdict, read backwards.
+# Pure arithmetic on shares. It assumes nothing about latencies, and cannot know how many requests will in truth break
+# the limit: that share is an assumption, and is said to be one. Dependence between requests enters as a design effect,
+# by which every count is multiplied.
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one objective on a share or a percentile takes.
+
+    ``limit``: the share of values that may break it. ``least``: values for a PASS if not one is bad. ``assumed``: the
+    bad share that ``with_bad`` is for: the least number from which on a run passes with probability ``power``; None
+    when none would, because the assumed share is not below the limit or too close to it. ``loadgen`` and
+    ``loadgen_estimate``: what MLPerf LoadGen's early stopping asks for at 99 % with none over, and for its percentile
+    estimate.
+    """
+
+    limit: Fraction
+    least: int
+    assumed: Fraction
+    power: float
+    with_bad: int | None
+    loadgen: int
+    loadgen_estimate: int
+
+
+def sample(
+    limit: Fraction,
+    confidence: Probability = "0.95",
+    assumed: Probability | None = None,
+    power: Probability = "0.9",
+    design_effect: float = 1.0,
+) -> Sample:
+    """How many values show that fewer than ``limit`` are bad. ``assumed``: the true bad share, half of the limit by
+    default.
+
+    ``design_effect`` >= 1: one over the worth of a request beside an independent one (ValueError below 1).
+    """
+    if not design_effect >= 1:
+        raise ValueError(
+            f"design effect {design_effect}: 1 is independent, dependent requests are worth less. Give 1 or more"
+        )
+    share = limit / 2 if assumed is None else exact(assumed)
+    least = n_needed(0, 0, limit, confidence)
+    assert least is not None  # without a bad one some number always does
+    with_bad = passing(limit, share, confidence, power)
+    allowance = CLUSTERED if share else Fraction(1)
+    return Sample(
+        limit,
+        _dependent(least, design_effect),
+        share,
+        float(exact(power)),
+        None
+        if with_bad is None
+        else max(_dependent(with_bad * allowance, design_effect), _dependent(least, design_effect)),
+        n_required(0, 1 - limit),
+        n_required(1, 1 - limit),
+    )
+
+
+def _dependent(n: int | Fraction, design_effect: float) -> int:
+    return math.ceil(n * Fraction(str(design_effect)))
+
+
+def chance_to_pass(
+    n: int, limit: Fraction, share: Probability, confidence: Probability = "0.95", design_effect: float = 1.0
+) -> float:
+    """About how likely a run of n values is to pass when ``share`` of them is bad in truth."""
+    bad = exact(share)
+    worth = int(n / Fraction(str(design_effect)))
+    without = float(1 - bad) ** worth if most_bad_allowed(worth, limit, confidence) >= 0 else 0.0
+    counted = int(worth / CLUSTERED) if bad else worth
+    allowed = most_bad_allowed(counted, limit, confidence)
+    return max(without, 0.0 if allowed < 0 else binomial_at_most(allowed, counted, bad))
+
+
+def without_bad(burns: Sequence[Fraction], confidence: Probability = "0.95", design_effect: float = 1.0) -> int:
+    """The least n at which a composite passes when no component has a bad entry among n.
+
+    ``burns``: weight over allowed share of each; the burn of the whole is the sum of these times the bad shares, at
+    most 1. Each of m components is bounded at 1 - (1 - confidence) / m, because nothing is known of how they depend.
+    """
+    alpha = float(1 - exact(confidence)) / len(burns)
+    total = float(sum(burns))
+    # 0 of n shows a share below u = 1 - alpha^(1/n), and total * u <= 1.
+    return _dependent(max(1, math.ceil(math.log(alpha) / math.log1p(-1 / total))), design_effect) if total > 1 else 1

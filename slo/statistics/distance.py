@@ -1,13 +1,9 @@
 """How far the bulk of the values stays from a limit, and how much that says where counting can't.
 
-A queue's times fall off at least as fast as an exponential, in units of the very scale that a percentile is a multiple of:
-p90, p99 and p99.9 of it are 2.3, 4.6 and 6.9 times its mean. So a limit that is the true percentile of a busy system lies
-close above its bulk, and a run whose bulk stays far below the limit could only be a calm stretch of it. How improbable such
-a stretch is depends on the length of the run (a walk that stays below a share 1/f of the limit for n requests has a chance
-that falls like exp(-c n f^2)), hence the factor: it grows with log(1 / allowed share) and shrinks with the length. Its
-constants are fitted to simulated queues, ``python -m tests.bench.coverage``, and are no law of nature.
-
-Nothing here counts or judges: ``plimsoll.slo.statistics.share`` does.
+A limit that is the true percentile of a busy queue lies close above its bulk, so a run whose bulk stays far below it
+could only be a calm stretch, which is the less probable the longer the run is. The factor that counts as far grows with
+log(1 / allowed share) and shrinks with the length; its constants are fitted to simulated queues (``python -m
+tests.bench.coverage``) and are no law of nature. Nothing here counts or judges: ``plimsoll.slo.statistics.share`` does.
 """
 
 from __future__ import annotations
@@ -20,16 +16,18 @@ import numpy as np
 from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.statistics.memory import Memory
 
-#: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run without
-#: memories, more for each one held, at most). Where many may be, as of a median, less of them: their upper half knows the most
-#: of how busy a stretch was, and lies a smaller multiple below the limit.
+#: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run
+#: without memories, more for each one held, at most). Where many may be, as of a median, less of them: their upper half
+#: knows the most of how busy a stretch was, and lies a smaller multiple below the limit.
 BULK = (0.5, 0.04, 0.75)
 MEDIAN = 1.4
-#: (of no share at all, less for each share that may be beyond): how many times below a limit is far, in 1,000 requests or so.
+#: (of no share at all, less for each share that may be beyond): how many times below a limit is far, in 1,000 requests
+#: or so.
 FAR = (1.6, 3.4)
 #: A run with fewer memories than this says less by distance, in proportion.
 HELD = 0.5
-#: Beyond the limit is a run of this many values that lies so many times its own movement (from the 10th to the 90th percentile) away.
+#: Beyond the limit is a run of this many values that lies so many times its own movement (from the 10th to the 90th
+#: percentile) away.
 ENOUGH, MOVED = 30, 3.0
 #: A distance counted from what every request takes counts for so much less.
 FROM_BASE = 3.0
@@ -43,7 +41,9 @@ MOST = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """``ordered`` float64[n]: values as multiples of the limit, larger is worse, ascending; of a run with this ``memory``."""
+    """``ordered`` float64[n]: values as multiples of the limit, larger is worse, ascending; of a run with this
+    ``memory``.
+    """
 
     ordered: FloatArray
     memory: Memory
@@ -54,7 +54,7 @@ class Distance:
         return far / required(self.memory, allowed) if far >= LEAST else 0.0
 
     def needed(self, allowed: float, alpha: float) -> int | None:
-        """How many requests would show it by distance if the bulk stays where it is and memory as long; None: no number."""
+        """How many requests would show it by distance if bulk and memory stay as they are; None: no number."""
         far, length = times_below(self.ordered, self.memory, allowed), self.memory.requests
         if far < LEAST:
             return None
@@ -66,7 +66,8 @@ class Distance:
         return None
 
     def many(self, allowed: float) -> float:
-        """The least chance, by Markov's inequality, of so large a share beyond a multiple if ``allowed`` may be beyond 1.
+        """The least chance, by Markov's inequality, of so large a share beyond a multiple if ``allowed`` may be beyond
+        1.
 
         Failures are no multiple of anything and don't count here.
         """
@@ -79,7 +80,9 @@ class Distance:
         return min(found, 0.05) if self.beyond() else found
 
     def beyond(self) -> bool:
-        """Whether the whole run lies beyond the limit by several times what it moved: it could not have come from there."""
+        """Whether the whole run lies beyond the limit by several times what it moved: it could not have come from
+        there.
+        """
         return whole_beyond(self.ordered) >= 1
 
 
@@ -97,7 +100,9 @@ def least_of(ordered: FloatArray) -> float:
 
 
 def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
-    """How many times below the limit of 1 the bulk is; or, a third of it, from what every request takes, where that says more."""
+    """How many times below the limit of 1 the bulk is; or, a third of it, from what every request takes, where that
+    says more.
+    """
     base, bulk = least_of(ordered), bulk_of(ordered, memory, allowed)
     if bulk <= 0:
         return math.inf
@@ -123,7 +128,7 @@ def required(memory: Memory, allowed: float) -> float:
 
 
 def tail(allowed: float, multiple: float) -> float:
-    """The share that may be beyond a multiple of the limit if ``allowed`` may be beyond it: as of a tail without a mean."""
+    """The share that may be beyond a multiple of a limit if ``allowed`` may be beyond it: a tail without a mean."""
     return allowed / multiple
 
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -35,8 +38,7 @@ def exact(p: Fraction | str | float) -> Fraction:
 
 
 def quantile(sorted_values: FloatArray, p: Fraction | str | float) -> float:
-    """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) -
-    1]``.
+    """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) - 1]``.
 
     ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
     """
@@ -52,9 +54,7 @@ def quantile_loadgen(sorted_values: FloatArray, p: Fraction | str | float) -> fl
 
 
 def quantile_linear(sorted_values: FloatArray, p: Fraction | str | float) -> float:
-    """Linear interpolation at rank p (n - 1), as numpy, k6 and vLLM do; +inf as soon as an infinite value
-    weighs.
-    """
+    """Linear interpolation at rank p (n - 1), as numpy, k6 and vLLM do; +inf as soon as an infinite value weighs."""
     n = _filled(sorted_values)
     place = exact(p) * (n - 1)
     low = int(place // 1)
@@ -72,32 +72,17 @@ def _filled(sorted_values: FloatArray) -> int:
     return n
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Mean, extremes and nearest-rank percentiles of n values, in their unit; +inf where failures reach,
-    NaN if n = 0.
+def u_errors(first: FloatArray, second: FloatArray, inflated: float = 1.0) -> float:
+    """Mann-Whitney's U in standard errors, positive where values of ``first`` are the larger ones; ties count half.
+
+    ``inflated``: by how much autocorrelation widens the variance. 0 where one of the two is empty.
     """
-
-    mean: float
-    min: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    p99_9: float
-    max: float
-    n: int
-
-
-def summary(values: FloatArray) -> Summary:
-    """Summary of values in any order. Summed in sorted order, so that permuting them changes no bit of it."""
-    if len(values) == 0:
-        nan = float("nan")
-        return Summary(nan, nan, nan, nan, nan, nan, nan, nan, 0)
-    ordered = np.sort(np.asarray(values, np.float64))
-    p50, p90, p95, p99, p99_9 = (quantile(ordered, p) for p in ("0.5", "0.9", "0.95", "0.99", "0.999"))
-    first, last = float(ordered[0]), float(ordered[-1])
-    return Summary(float(ordered.mean()), first, p50, p90, p95, p99, p99_9, last, len(ordered))
+    n, m = len(first), len(second)
+    if not n or not m:
+        return 0.0
+    ordered = np.sort(second)
+    below = np.searchsorted(ordered, first, side="left") + np.searchsorted(ordered, first, side="right")
+    return (float(below.sum()) / 2 - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12 * inflated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +126,6 @@ class HdrConfig:
 
     @property
     def counts_len(self) -> int:
-        """Length of the counts array."""
         return (self.bucket_count + 1) * (self.sub_count // 2)
 
     def index(self, values: npt.ArrayLike) -> IntArray:
@@ -167,9 +151,7 @@ DEFAULT_HDR = HdrConfig()
 
 
 def hdr_counts(values_ns: npt.ArrayLike, config: HdrConfig = DEFAULT_HDR) -> tuple[IntArray, int]:
-    """Counts int64[counts_len] of the values, and how many had to be clamped into 0..highest (+inf is one
-    of them).
-    """
+    """Counts int64[counts_len] of the values, and how many had to be clamped into 0..highest (+inf is one of them)."""
     values = np.asarray(values_ns, np.float64 if np.asarray(values_ns).dtype.kind == "f" else np.int64)
     outside = (values < 0) | (values > config.highest)
     clamped = np.clip(values, 0, config.highest).astype(np.int64)
@@ -208,9 +190,7 @@ def encode(counts: IntArray, config: HdrConfig = DEFAULT_HDR) -> str:
 
 
 def decode(text: str | bytes) -> tuple[IntArray, HdrConfig]:
-    """Counts and configuration of a V2 compressed, base64 HdrHistogram. Raises ValueError when it is not
-    one.
-    """
+    """Counts and configuration of a V2 compressed, base64 HdrHistogram. Raises ValueError when it is not one."""
     from hdrh.codec import HdrCookieException, HdrHistogramSettingsException, HdrLengthException
     from hdrh.histogram import HdrHistogram
 
@@ -226,3 +206,62 @@ def decode(text: str | bytes) -> tuple[IntArray, HdrConfig]:
         int(histogram.significant_figures),
     )
     return np.frombuffer(histogram.counts, np.uint64).astype(np.int64), config
+
+
+# -- interval logs -----------------------------------------------------------------------------------------------------
+
+# HdrHistogram interval logs (.hlog): one histogram per interval of a run, as other tools read them. Text, format 1.3 of
+# the Java HistogramLogWriter: comment lines with start and base time, a legend, then
+# ``[Tag=name,]start_s,length_s,max,base64``. Written here, because the Python package's writer raises on the start
+# time, floor-divides the maximum and writes no tag. Nothing here measures or opens files.
+
+_LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Counts of the values recorded in ``start_s``..``start_s + length_s``, seconds after the log's start."""
+
+    start_s: float
+    length_s: float
+    counts: IntArray
+    config: HdrConfig = DEFAULT_HDR
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A whole interval log; ``start_epoch_s`` is the run's start in seconds since 1970."""
+
+    start_epoch_s: float
+    intervals: tuple[Interval, ...]
+
+
+def write(log: Log, unit_ratio: float = 1e6) -> str:
+    """The log as text; ``unit_ratio`` scales the printed maximum (1e6: nanoseconds to milliseconds).
+
+    Raises ValueError for a tag with a comma or white space, or an interval before the start.
+    """
+    return "".join(lines(log.start_epoch_s, log.intervals, unit_ratio))
+
+
+def lines(start_epoch_s: float, intervals: Iterable[Interval], unit_ratio: float = 1e6) -> Iterator[str]:
+    """What ``write`` writes, a line at a time: a long run's counts need not all be in memory at once."""
+    started = datetime.fromtimestamp(start_epoch_s, UTC).isoformat(sep=" ", timespec="milliseconds")
+    yield "#[Histogram log format version 1.3]\n"
+    yield f"#[StartTime: {start_epoch_s:.3f} (seconds since epoch), {started}]\n"
+    yield f"#[BaseTime: {start_epoch_s:.3f} (seconds since epoch)]\n"
+    yield _LEGEND + "\n"
+    for interval in intervals:
+        yield _line(interval, unit_ratio) + "\n"
+
+
+def _line(interval: Interval, unit_ratio: float) -> str:
+    if interval.tag is not None and not re.fullmatch(r"[^,\s]+", interval.tag):
+        raise ValueError(f"tag {interval.tag!r}: no commas or white space; use letters, digits and _")
+    if interval.start_s < 0 or interval.length_s < 0:
+        raise ValueError(f"interval at {interval.start_s} s: starts before the log; give seconds after its start")
+    tag = f"Tag={interval.tag}," if interval.tag is not None else ""
+    top = hdr_max(interval.counts, interval.config) / unit_ratio
+    blob = encode(interval.counts, interval.config)
+    return f"{tag}{interval.start_s:.3f},{interval.length_s:.3f},{top:.3f},{blob}"

@@ -1,23 +1,10 @@
 """How long a system remembers: how many neighbouring requests share one fate, and so how many a run is worth.
 
-Requests that wait in one queue are slow together, and a run too short to see several busy and several calm stretches knows
-far less than its number of requests says. The few bad requests can't tell: a calm stretch has none. All latencies can, and
-so can the number in flight. What is estimated here is the integrated autocorrelation time of the *ranks* of the values, in
-order of due time (ranks, because a time may be infinite and no moment need exist):
-
-- the mean of the first K ordinates of the periodogram, over the variance, estimates it at a resolution of 1/K of the run.
-  K climbs a ladder and the largest counts, where it is beyond what independent values reach (chi-squared, 99.5 %): memory
-  that shows at any scale counts, a sawtooth as of a batch server hides none of it;
-- where neighbours share the part r of their variance, that part lives at least as long as a request does: by Little's law
-  2 r N requests, N of them being in flight. A server without a queue whose answers are independent has r = 0, and so r is
-  taken two standard errors below what is seen: with hundreds in flight chance alone would make a memory of them;
-- whether there is any dependence at all is a matter of degree: between 1.2 and 2.4 standard errors of the first
-  autocorrelations the design effect grows from 1 to its full size, as its power.
-
-The ranks' time is doubled, since far out in a queue's tail requests cluster up to twice as long (M/M/1), and a run that holds
-few memories underestimates it, so with m of them it is worth m / (1 + 8 / m). docs/evidence/statistics.md has the simulation.
-
-Nothing here knows of limits, verdicts or requests: series of numbers only. A series of fewer than 30 says nothing.
+It estimates the integrated autocorrelation time of the ranks of all values, in order of due time (ranks, because a time
+may be infinite): the largest of the means of the first K periodogram ordinates that is beyond what independent values
+reach, and at least what Little's law makes of the part that neighbours share. Doubt scales the design effect between no
+dependence and all of it. docs/evidence/statistics.md has the method and its simulation. Nothing here knows of limits,
+verdicts or requests, and a series of fewer than 30 says nothing.
 """
 
 from __future__ import annotations
@@ -56,9 +43,9 @@ RANKED = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """``requests``: length of the series; ``time``: how many successive ones share one fate by their ranks (>= 1), ``own``
-    the same without what Little's law adds; ``doubt`` in [0, 1]: how sure it is that they do at all; ``within``: how many
-    values of one request count as one (1 where each has one value).
+    """``requests``: length of the series; ``time``: how many successive ones share one fate by their ranks (>= 1),
+    ``own`` the same without what Little's law adds; ``doubt`` in [0, 1]: how sure it is that they do at all;
+    ``within``: how many values of one request count as one (1 where each has one value).
     """
 
     requests: int
@@ -91,7 +78,6 @@ class Memory:
 
 
 def independent(n: int) -> Memory:
-    """Of n values that have nothing to do with each other."""
     return Memory(n, 1.0, 1.0, 0.0)
 
 
@@ -110,8 +96,8 @@ def ranks(values: FloatArray) -> FloatArray:
 def of_ranks(score: FloatArray, in_flight: float = 0.0, cut: IntArray | None = None) -> Memory:
     """Memory of a series score[n] with mean 0, in order of time, of which ``in_flight`` requests overlap on average.
 
-    ``cut`` int64[n] ascending: the window that each belongs to, where the load itself changes from one to the next. Their
-    means are taken out first, so memory longer than a window can't be seen then.
+    ``cut`` int64[n] ascending: the window that each belongs to, where the load itself changes from one to the next.
+    Their means are taken out first, so memory longer than a window can't be seen then.
     """
     n = len(score)
     if n < LEAST:
@@ -135,7 +121,7 @@ def _spectral(score: FloatArray, variance: float, lowest: int) -> tuple[float, b
 
     Windows taken out beforehand leave nothing in the first ``lowest`` ordinates: rungs begin above them.
     """
-    from scipy.special import gammaincinv
+    from plimsoll.slo.statistics.special import gammaincinv
 
     n = len(score)
     edges = np.linspace(0, n, min(n, CELLS) + 1).astype(np.int64)[:-1]
@@ -150,7 +136,8 @@ def _spectral(score: FloatArray, variance: float, lowest: int) -> tuple[float, b
         if last > len(cells) // 4:
             break
         means.append(float(total[last - 1] - (total[first - 1] if first else 0.0)) / rungs)
-        # Memory is strongest at the lowest frequencies. What comes back in step, as every tenth answer of a slow backend, is none.
+        # Memory is strongest at the lowest frequencies. What comes back in step, as every tenth answer of a slow
+        # backend, is none.
         mean = min(means[-1], 2 * max(means[-4:-1])) if rungs >= STEADY_RUNG else means[-1]
         if mean > float(gammaincinv(rungs, 0.995)) / rungs:
             time, sure = max(time, mean), True
@@ -184,12 +171,10 @@ class Blocks:
 
     @property
     def n(self) -> int:
-        """Number of entries."""
         return int(self.size.sum())
 
     @property
     def n_bad(self) -> int:
-        """Number of bad ones."""
         return int(self.bad.sum())
 
     @property
@@ -219,7 +204,7 @@ def clustered_p(seen: Blocks, limit: float, side: Literal["few", "many"]) -> flo
 
     1 when the observed share lies on the wrong side of the limit, 0 when no block does.
     """
-    from scipy.special import stdtr
+    from plimsoll.slo.statistics.special import stdtr
 
     excess = seen.bad - limit * seen.size
     if side == "many":

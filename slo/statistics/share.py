@@ -1,20 +1,12 @@
 """Is the share of bad entries at most what was promised, and how sure are we when neighbours share their fate?
 
-Number: n values of which k are bad are worth n / d with k / d bad in the exact binomial test (Clopper and Pearson 1934), d
-being the design effect of the memory that all values show (``plimsoll.slo.statistics.memory``), few as the bad ones may be. The exact
-test of the bare counts must agree too, so nothing is ever shown by fewer requests than independent ones would take.
+By number, n values of which k are bad are worth n / d with k / d bad in the exact binomial test, d being the design
+effect of the memory that all values show; the test of the bare counts must agree. By distance, PASS also stands when
+nearly all values are far below the limit, and FAIL when Markov's inequality shows it, whatever the memory. Events of
+which nothing is known but which are bad show how they cluster by blocks.
 
-Distance (``plimsoll.slo.statistics.distance``): where a run holds few memories, counting can't show what every value shows. PASS also
-stands when nearly all values are far below the limit, on the assumption that beyond what was seen the tail falls as a
-queue's does; a rare slow mode that the run never met breaks it, as it breaks any short run. FAIL also stands when twenty
-times the share that may be bad is (Markov's inequality, whatever the memory), or twenty times the share that may be beyond
-some multiple of the limit.
-
-Events of which nothing is known but which are bad (errors, slices) have no values to show a memory: blocks of them do
-(``plimsoll.slo.statistics.memory``). Values of which some are failures allow no more of these than a promise on errors would.
-
-With the memory given, all are monotone: one more bad entry never turns FAIL into anything else, and never makes a PASS.
-No test that estimates the memory of values can promise that of it as well: docs/evidence/statistics.md has the proof.
+With the memory given, all of it is monotone: one more bad entry never turns FAIL into anything else, and never makes a
+PASS. docs/evidence/statistics.md has the proof, and what no test that estimates the memory can promise.
 """
 
 from __future__ import annotations
@@ -48,9 +40,9 @@ class ShareTest:
     """``p_pass``: how often a share at the limit would look at least as good as this; ``p_fail``: at least as bad.
 
     ``interval``: lower and upper bound of the bad share, each at the confidence alone. ``allowed``: as many bad of n
-    would pass if they lay evenly (-1: n is too small for any). ``n_needed``: 0 when decided, else the total n that decides
-    in nine runs of ten if the observed share and memory hold, None when no n would. ``design_effect``: how many entries
-    count as one, at least 1; n / design_effect is the effective sample size. ``by``: what decided.
+    would pass if they lay evenly (-1: n is too small for any). ``n_needed``: 0 when decided, else the total n that
+    decides in nine runs of ten if the observed share and memory hold, None when no n would. ``design_effect``: how many
+    entries count as one, at least 1; n / design_effect is the effective sample size. ``by``: what decided.
     """
 
     outcome: Outcome
@@ -67,11 +59,13 @@ class ShareTest:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The measured requests in order of due time: ``place`` int64[records] of each (-1: not measured), ``number`` of them.
+    """The measured requests in order of due time: ``place`` int64[records] of each (-1: not measured), ``number`` of
+    them.
 
-    ``in_flight``: how many were under way on average, over ``span_ns``. ``window`` int64[number]: stretches of the schedule with a rate of
-    their own, None where it is constant. ``growing``: the backlog grew to the end, so what comes is worse than what came, and how long the
-    endpoint remembers is no question to a FAIL.
+    ``in_flight``: how many were under way on average. ``span_ns``: how long so many take to send, by the rate offered
+    where that is the schedule's, else by the rate at which they ended. ``window`` int64[number]: stretches of the
+    schedule with a rate of their own, None where it is constant. ``growing``: the backlog grew to the end, so what
+    comes is worse than what came, and how long the endpoint remembers is no question to a FAIL.
     """
 
     place: IntArray
@@ -82,8 +76,9 @@ class Course:
     growing: bool = False
 
 
-def course(records: Records, planned: bool = False, growing: bool = False) -> Course:
+def course(records: Records, planned: bool = False, growing: bool = False, offered_per_s: float = 0.0) -> Course:
     """``planned``: due times are a schedule's and not the endpoint's doing, so a rate that changes may be cut at.
+    ``offered_per_s``: by that schedule; 0 where there is none.
 
     Requests due at the same moment have no order of their own: they get one by lot.
     """
@@ -97,7 +92,8 @@ def course(records: Records, planned: bool = False, growing: bool = False) -> Co
     span = last - int(due.min()) if len(rows) else 0
     under_way = float((np.where(done == -1, last, done) - due).clip(0).sum())
     window = _windows(due[order]) if planned else None
-    return Course(place, len(rows), under_way / span if span > 0 else 0.0, span, window, growing)
+    sending = round(len(rows) / offered_per_s * 1e9) if offered_per_s > 0 else span
+    return Course(place, len(rows), under_way / span if span > 0 else 0.0, sending, window, growing)
 
 
 def _windows(due: IntArray) -> IntArray | None:
@@ -133,7 +129,9 @@ class Series:
         return len(self.place) > len(self.size)
 
     def count(self, bad: BoolArray, failed: BoolArray | None = None) -> Counted:
-        """Evidence about the bad[m] ones; ``failed`` bool[m], of those, have no value: they show too many bad as errors do."""
+        """Evidence about the bad[m] ones; ``failed`` bool[m], of those, have no value: they show too many bad as errors
+        do.
+        """
         n, k = len(bad), int(np.count_nonzero(bad))
         within, requests = 1.0, None
         if self.nested:
@@ -199,10 +197,11 @@ def _within(event: FloatArray, size: IntArray, share: float) -> float:
 class Counted:
     """``bad`` of ``n`` entries, of which ``design`` count as one by their ``memory``.
 
-    ``blocks``: of entries of which nothing is known but which are bad; then these show how they cluster. ``errors``: of the
-    requests that failed, where the entries are values: a promise on values allows no more of them than one on errors does.
-    ``requests``: (those with most of their values bad, all), where each has several: a request may be slow in all of them, so
-    nothing is shown by fewer requests than it takes where each has one. ``growing`` as of the course.
+    ``blocks``: of entries of which nothing is known but which are bad; then these show how they cluster. ``errors``: of
+    the requests that failed, where the entries are values: a promise on values allows no more of them than one on
+    errors does. ``requests``: (those with most of their values bad, all), where each has several: a request may be slow
+    in all of them, so nothing is shown by fewer requests than it takes where each has one. ``growing`` as of the
+    course.
     """
 
     n: int
@@ -265,7 +264,8 @@ def _many_by_number(seen: Counted, limit: Probability) -> float:
 
 
 def interval(seen: Counted, confidence: Probability = "0.95", far: Distance | None = None) -> tuple[float, float]:
-    """Bounds of the bad share, each alone at ``confidence``: the limits that the tests don't tell from the observed share.
+    """Bounds of the bad share, each alone at ``confidence``: the limits that the tests don't tell from the observed
+    share.
 
     (0, 1) for no entries. Never narrower than Clopper and Pearson's.
     """
@@ -290,10 +290,12 @@ def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> floa
 
 
 def share_test(bad: BoolArray, limit: Probability, confidence: Probability = "0.95") -> ShareTest:
-    """Test bad[n], in order of due time, against a promised bad share ``limit`` strictly between 0 and 1, by number alone.
+    """Test bad[n], in order of due time, against a promised bad share ``limit`` strictly between 0 and 1, by number
+    alone.
 
-    Nothing is known but which ones are bad, so of few bad ones nothing shows how they cluster: give the values they come
-    of where there are any (``series``). No entries: INCONCLUSIVE. Raises ValueError for a limit or confidence outside (0, 1).
+    Nothing is known but which ones are bad, so of few bad ones nothing shows how they cluster: give the values they
+    come of where there are any (``series``). No entries: INCONCLUSIVE. Raises ValueError for a limit or confidence
+    outside (0, 1).
     """
     return weigh(counted(bad), limit, confidence)
 
@@ -327,9 +329,7 @@ def weigh(
 
 
 def needed(seen: Counted, limit: Fraction, confidence: Probability, far: Distance | None = None) -> int | None:
-    """The total, above what there is, that decides in nine runs of ten if share and memory hold: by number, or by distance
-    where that takes fewer.
-    """
+    """The total, above n, that decides in nine runs of ten if share and memory hold: by number, or by distance."""
     share = Fraction(seen.bad, seen.n) if seen.n else Fraction(0)
     worth = sure.deciding(share, limit, confidence)
     if worth is None:
@@ -375,9 +375,9 @@ def bounds(
 ) -> tuple[float, float]:
     """Lower and upper bound of the p-quantile of values[m], m > 0, laid along ``laid``; each alone at ``confidence``.
 
-    ``upward``: larger values are worse, or better (False). ``scaled``: multiples of a value mean something, so distance counts.
-    ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it. ``failed`` bool[m]: values that
-    are the worst there is because a request has none.
+    ``upward``: larger values are worse, or better (False). ``scaled``: multiples of a value mean something, so distance
+    counts. ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it. ``failed`` bool[m]:
+    values that are the worst there is because a request has none.
     """
     alpha = float(1 - exact(confidence))
     if upward:
@@ -429,7 +429,8 @@ def _by_distance(
     failed: BoolArray | None,
     alpha: float,
 ) -> tuple[float, float]:
-    """The largest limit that is shown to be broken and the nearest that is shown to be kept, where the bare number agrees.
+    """The largest limit that is shown to be broken and the nearest that is shown to be kept, where the bare number
+    agrees.
 
     ``ordered`` ascending, larger is worse. (-inf, inf): distance says nothing.
     """
@@ -455,7 +456,7 @@ def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> flo
 
 
 def _multiple(ordered: FloatArray, allowed: float, alpha: float, scaled: bool) -> float:
-    """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf where there is none."""
+    """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf: none."""
     finite = ordered[: np.searchsorted(ordered, np.inf)]
     found = -math.inf
     for multiple in (1.0, *distance.MULTIPLES) if scaled else (1.0,):

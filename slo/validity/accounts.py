@@ -1,8 +1,9 @@
 """The books of a run: what was sent is what is recorded, and the rows are those that were written.
 
-Workers count what they send, and add up a hash of each row that they record. The sums are of rows in any order, so a worker, the
-coordinator that gathers its segments and the reader of a sealed directory come to the same ones. A row that is gone, there twice or
-altered in any column moves them. Nothing is signed: whoever rewrites rows and sums together is not found out.
+Workers count what they send, and add up a hash of each row that they record. The sums are of rows in any order, so a
+worker, the coordinator that gathers its segments and the reader of a sealed directory come to the same ones. A row that
+is gone, there twice or altered in any column moves them. Nothing is signed: whoever rewrites rows and sums together is
+not found out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,17 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.records.records import COLUMNS, BoolArray, IntArray, Phase, Records, Stamp, Status
-from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS
+from plimsoll.slo.records.records import (
+    COLUMNS,
+    RAGGED,
+    SESSION_COLUMNS,
+    BoolArray,
+    IntArray,
+    Phase,
+    Records,
+    Stamp,
+    Status,
+)
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
 #: Errors of rows that were made in place of what a worker sent and nobody recorded, or somebody took away.
@@ -32,7 +42,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def sums(records: Records) -> dict[str, str]:
-    """Per column, and per list, the sum of the hashes of its values, each with its row's query, sample and phase: 16 hex digits."""
+    """Per column and list the sum of the hashes of its values, each with its query, sample and phase: 16 hex digits."""
     found: dict[str, int] = {}
     for rows in _blocks(records):
         for name, terms in _terms(records, *rows):
@@ -54,9 +64,11 @@ def digests(records: Records) -> dict[int, int]:
 
 
 def altered(records: Records, sealed: dict[str, str], held: Collection[str] = ()) -> list[str]:
-    """Names of the columns whose sums are not those of ``sums`` when the run was sealed, and of those among ``held`` that have none.
+    """Names of the columns whose sums are not those of ``sums`` when the run was sealed, and of those among ``held``
+    that have none.
 
-    ``held``: the columns that the files have. A column that is younger than the files is neither in them nor among the sums.
+    ``held``: the columns that the files have. A column that is younger than the files is neither in them nor among the
+    sums.
     """
     now = sums(records)
     unknown = [name for name in now if name in held and name not in sealed]
@@ -132,7 +144,10 @@ def _terms(records: Records, begin: int, end: int) -> Iterator[tuple[str, Hashes
 
 
 def _of_lists(name: str, values: IntArray, offsets: IntArray, key: Hashes) -> Hashes:
-    """One hash a list, of its values and their places; 0 for an empty one. Of chunks the place is known: their times never fall."""
+    """One hash a list, of its values and their places; 0 for an empty one.
+
+    Of chunks the place is known: their times never fall.
+    """
     lengths = np.diff(offsets)
     each = _whole(values[offsets[0] : offsets[-1]]) * _ODD
     if name != "chunk_ns":
@@ -151,7 +166,10 @@ def _whole(values: IntArray) -> Hashes:
 
 
 def _of_texts(records: Records, name: str, rows: slice) -> Hashes:
-    """A hash of each row's text, 0 for none and for an index outside the table. Of texts as files hold them: see ``plimsoll.slo.records.tables``."""
+    """A hash of each row's text, 0 for none and for an index outside the table.
+
+    Of texts as files hold them: see ``plimsoll.slo.records.tables``.
+    """
     texts: Sequence[str] = records.table(name)
     each = [blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts]
     table = np.frombuffer(b"".join([*each, bytes(8)]), "<u8").astype(np.uint64)

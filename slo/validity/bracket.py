@@ -1,12 +1,9 @@
 """Between which ends the truth lies when the generator was late, and what an objective is when both ends are judged.
 
-With L = done - due as recorded, no request left before it was due, so where earlier arrivals only make departures earlier L is
-at least what a perfect generator would have seen. Arrivals late by at most G delay departures by at most G, so L - G is at most that:
-G of a request is the largest lateness among those that could have influenced it, which are those due before it was over and since
-nothing was last in flight. docs/reference/validity.md has the derivation, and what it assumes.
-
-The lower end is records too: the same requests over earlier by G, those that left in a bunch at once, and without the failures that lateness
-may have caused. Nothing is measured here, and the two ends are judged by whoever judges records.
+A latency L as recorded is at least what a perfect generator would have seen, and L - G at most that: G of a request is
+the largest lateness among those that could have influenced it, which are those due before it was over and since nothing
+was last in flight. The lower end is records too, without the failures that lateness may have caused.
+docs/reference/validity.md has the derivation, and what it assumes. Whoever judges records judges both ends.
 """
 
 from __future__ import annotations
@@ -23,11 +20,10 @@ import numpy.typing as npt
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import Ends, ObjectiveVerdict, Outcome
-from plimsoll.slo.records.records import COLUMNS, BoolArray, IntArray, Records, Status
-from plimsoll.slo.records.session_columns import SESSION_TIMES, SessionTable
+from plimsoll.slo.records.records import COLUMNS, SESSION_TIMES, BoolArray, IntArray, Records, SessionTable, Status
 from plimsoll.slo.statistics.distribution import quantile
 from plimsoll.slo.validity import lateness
-from plimsoll.slo.validity.generator import Check
+from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
 #: We gave these up, so the endpoint may have gone on with them: as long as we know they are in flight.
 _GIVEN_UP = (Status.TIMEOUT, Status.CANCELLED, Status.UNFINISHED)
@@ -50,8 +46,8 @@ _FAR = np.iinfo(np.int64).max
 def _stretches(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """(row, due, over, stretch) of what was sent, in order of due time; a stretch ends where nothing is in flight.
 
-    At a moment that no request's time from due to over covers, the endpoint is empty, and would have been with a perfect
-    generator, which is never behind: what was before is forgotten.
+    At a moment that no request's time from due to over covers, the endpoint is empty, and would have been with a
+    perfect generator, which is never behind: what was before is forgotten.
     """
     rows = np.flatnonzero(records["status"] != Status.UNSENT)
     rows = rows[np.argsort(records["due_ns"][rows], kind="stable")]
@@ -62,7 +58,8 @@ def _stretches(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray
 
 
 def reach(records: Records, own: IntArray) -> IntArray:
-    """int64[n]: G of each request, the largest of ``own`` (``plimsoll.slo.validity.lateness.own``) among those that could have influenced it.
+    """int64[n]: G of each request, the largest of ``own`` (``plimsoll.slo.validity.lateness.own``) among those that
+    could have influenced it.
 
     They are those of its stretch that were due before it was over.
     """
@@ -81,10 +78,11 @@ def reach(records: Records, own: IntArray) -> IntArray:
 
 
 def bunched(records: Records, own: IntArray) -> BoolArray:
-    """bool[n]: it left late enough to leave together with one that was due after it: a burst that no perfect generator would send.
+    """bool[n]: it left late enough to leave together with one that was due after it: a burst that no perfect generator
+    would send.
 
-    Monotone endpoints take no more than G from it. Others may (those that share or reorder), so of these nothing is certain. Below what a timer
-    in a busy process gets it is no burst.
+    Monotone endpoints take no more than G from it. Others may (those that share or reorder), so of these nothing is
+    certain. Below what a timer in a busy process gets it is no burst.
     """
     rows, due, _, _ = _stretches(records)
     result = np.zeros(len(records), np.bool_)
@@ -93,17 +91,17 @@ def bunched(records: Records, own: IntArray) -> BoolArray:
 
 
 def _passed(moments: IntArray, since: IntArray, until: IntArray) -> BoolArray:
-    """Of each stretch of time, ``since`` exclusive to ``until`` inclusive: one of the moments (ascending) lies in it."""
+    """Of each stretch of time, after ``since`` and up to ``until``: one of the moments (ascending) lies in it."""
     return np.asarray(np.searchsorted(moments, until, side="right") > np.searchsorted(moments, since, side="right"))
 
 
 def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
     """bool[n]: failures that the generator's lateness may have caused.
 
-    A time-out lasted longer than it may; less G it may not have, unless its own lateness is all of G. That counts only where
-    an answer of the run came so close to the time-out: where none did, nothing says that one more moment would have helped.
-    What an endpoint with too much at once turned away may come of a burst that lateness made: as many of a stretch without a pause as
-    requests left so late that another one was due, or over, meanwhile.
+    A time-out lasted longer than it may; less G it may not have, unless its own lateness is all of G. That counts only
+    where an answer of the run came so close to the time-out: where none did, nothing says that one more moment would
+    have helped. What an endpoint with too much at once turned away may come of a burst that lateness made: as many of a
+    stretch without a pause as requests left so late that another one was due, or over, meanwhile.
     """
     status, due, ready, done = (records[name] for name in ("status", "due_ns", "ready_ns", "done_ns"))
     waited = done - ready
@@ -134,7 +132,10 @@ def _bursts(records: Records, own: IntArray, away: IntArray) -> BoolArray:
 
 @dataclass(frozen=True)
 class LowerEnd:
-    """The other end of some records: ``times`` with every time earlier, ``failures`` only without the doubtful failures."""
+    """The other end of some records:
+
+    ``times`` with every time earlier, ``failures`` only without the doubtful failures.
+    """
 
     records: Records
     reach_ns: IntArray
@@ -168,7 +169,9 @@ class LowerEnd:
 
     @cached_property
     def chunks(self) -> Records:
-        """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly anything needs them."""
+        """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly
+        anything needs them.
+        """
         given = self.times
         lengths = np.diff(given.chunk_offsets)
         moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self.by_ns, lengths))
@@ -216,7 +219,8 @@ def both_ends(
 ) -> ObjectiveVerdict:
     """``upper``, the verdict on the records as they are, made one on both ends. ``names``: the indicators it reads.
 
-    A time that counts from due is touched by lateness; a success or a failure only where one is doubtful; the rest is not.
+    A time that counts from due is touched by lateness; a success or a failure only where one is doubtful; the rest is
+    not.
     """
     if low is None:
         return upper
@@ -249,8 +253,9 @@ def names_of(objective: Objective, limits: Sequence[Objective]) -> frozenset[str
 def combined(upper: ObjectiveVerdict, lower: ObjectiveVerdict, lateness_ns: int) -> ObjectiveVerdict:
     """One verdict of two ends: what is certain at both is said.
 
-    PASS as measured stands, and so does FAIL at the lower end. In between the lateness decides, and the verdict is INVALID, unless what
-    was observed lies on the same side of the limit at both ends: then a longer run decides it, and it is INCONCLUSIVE.
+    PASS as measured stands, and so does FAIL at the lower end. In between the lateness decides, and the verdict is
+    INVALID, unless what was observed lies on the same side of the limit at both ends: then a longer run decides it, and
+    it is INCONCLUSIVE.
     """
     ends = Ends(lower.observed, upper.observed, lower.outcome, upper.outcome, lateness_ns)
     outcomes = (upper.outcome, lower.outcome)
@@ -291,8 +296,9 @@ def _said(outcome: Outcome, base: ObjectiveVerdict, ends: Ends) -> str:
     low, high, most = show(ends.lower, base.unit), show(ends.upper, base.unit), show(ends.lateness_ns, "ns")
     if outcome == "INVALID":
         return (
-            f"the generator's own lateness, up to {most}, decides: {ends.outcome_upper} with {high} as measured, {ends.outcome_lower} with "
-            f"{low} if it is taken off. Measure again on a quieter host, with more workers or a lower rate"
+            f"the generator's own lateness, up to {most}, decides: {ends.outcome_upper} with {high} as measured, "
+            f"{ends.outcome_lower} with {low} if it is taken off. Measure again on a quieter host, with more workers "
+            "or a lower rate"
         )
     same = ends.outcome_lower == ends.outcome_upper
     apart = abs(ends.upper - ends.lower) > _WORTH_A_WORD * abs(base.threshold)
@@ -321,8 +327,8 @@ def _unordered(upper: ObjectiveVerdict, low: LowerEnd) -> ObjectiveVerdict:
 def checks(records: Records, own: IntArray, pooled: bool, judged: bool) -> list[Check]:
     """What lateness does to a run: nothing where objectives are ``judged``, at both ends.
 
-    Without objectives the percentiles themselves are what is asked for, and what is quoted: none may be more than a tenth, and more than
-    the floor of lag, the generator's.
+    Without objectives the percentiles themselves are what is asked for, and what is quoted: none may be more than a
+    tenth, and more than the floor of lag, the generator's.
     """
     if not len(own):
         return []
@@ -346,7 +352,7 @@ def checks(records: Records, own: IntArray, pooled: bool, judged: bool) -> list[
 
 
 def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]]:
-    """(what, without and with the generator's lateness) of the percentiles that a reader quotes, of answers that succeeded."""
+    """(what, without and with the lateness) of the percentiles that a reader quotes, of answers that succeeded."""
     low = lower_end(records, pooled)
     reached = np.zeros(len(records), np.int64) if low is None else low.reach_ns
     for name, stamp in (("ttft", "first_token_ns"), ("latency", "done_ns")):
@@ -356,3 +362,64 @@ def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]
         for q in ("0.5", "0.9", "0.99") if len(took) >= lateness.P99_NEEDS else ("0.5",) if len(took) else ():
             without, whole = (float(quantile(one, q)) for one in ends)
             yield f"p{float(q) * 100:g} of {name}", without, whole
+
+
+# -- requests sent more than once --------------------------------------------------------------------------------------
+
+# Requests that were sent more than once: counted, told, and what the verdicts were if they counted as failed. A request
+# is repeated only where the server can't have begun it: it had closed the connection before a byte of it came, or said
+# that it refuses the call. That may still be its fault, so what would change if it were is said.
+
+
+def repeated(records: Records) -> BoolArray:
+    """bool[n]: the measured row's request was sent more than once."""
+    return np.asarray(records.in_measure & (records["attempts"] > 1))
+
+
+def repeat_warnings(records: Records, facts: GeneratorFacts) -> list[str]:
+    """That some were, and why. An older run counted them and kept no column of it."""
+    rows = repeated(records)
+    n, failed = int(rows.sum()), int((rows & ~records.ok).sum())
+    if not n:
+        older = (
+            f"{facts.retried} requests were sent again on another connection, none of which is known to be a measured "
+            "one (column attempts). If the run is older than that column, the server may have read and dropped some "
+            "of them: measure again"
+        )
+        return [older] if facts.retried else []
+    end = f"{failed} of them failed all the same" if failed else "all of them were answered then"
+    advice = (
+        "" if failed else ". If it closes connections that are idle, a longer keep-alive time-out on it avoids this"
+    )
+    return [
+        f"{n} of {len(records)} requests were sent again, because the server had closed the connection, or refused the "
+        f"call, before it could read them; {end}, and their latency includes it (column attempts){advice}"
+    ]
+
+
+def as_failures(records: Records) -> Records | None:
+    """The records with every answer to a repeated request as a failure; None where there is none."""
+    rows = repeated(records) & records.ok
+    if not rows.any():
+        return None
+    status = np.where(rows, int(Status.CONNECT), records["status"]).astype(np.int8)
+    status.setflags(write=False)
+    columns = MappingProxyType({**records.columns, "status": status})
+    return replace(records, columns=columns)
+
+
+def with_repeats_failed(
+    found: Sequence[ObjectiveVerdict], records: Records, judge: Callable[[Records], Sequence[ObjectiveVerdict]]
+) -> tuple[ObjectiveVerdict, ...]:
+    """The same verdicts; those that change when repeated requests count as failed say so. ``judge`` judges records."""
+    other = as_failures(records)
+    if other is None:
+        return tuple(found)
+    n = int((repeated(records) & records.ok).sum())
+    result = []
+    for one, failing in zip(found, judge(other), strict=True):
+        if one.outcome != failing.outcome:
+            said = f"with the {n} requests that were sent again counted as failed it is {failing.outcome}"
+            one = replace(one, detail=f"{one.detail}; {said}", repeats=said)
+        result.append(one)
+    return tuple(result)

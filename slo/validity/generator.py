@@ -8,7 +8,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-#: Whose doing a broken promise is: this host's and its workers', the endpoint's, or the user's (who stopped the run, or planned it so).
+#: Whose doing a broken promise is: this host's and its workers', the endpoint's, or the user's (who stopped the run, or
+#: planned it so).
 Cause = Literal["generator", "endpoint", "user"]
 #: What a fact may be, in words.
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "null"}
@@ -20,28 +21,29 @@ _LARGEST = 1e18
 class GeneratorFacts:
     """What the generator knows about itself that the records don't.
 
-    ``planned`` samples and ``planned_queries`` (0 in a closed loop, which has no list to work off);
-    ``process``: the intended arrival process, such as ``poisson`` or ``constant``; ``elapsed_ns``: t0 to
-    the last issue (of a single query, to its last completion); ``loop_stall_count``: stalls of the event
-    loop longer than 10 ms; ``gc_pause_count``: runs of the garbage collector; of both ``max_ns`` and ``total_ns`` are the
-    worst worker's, over ``watched_ns`` (t0 to its last completion); ``worker_cpu``: share of one core that each worker used;
-    ``core_wanted``: share of the time that the thread that sends ran or waited for a core; ``engine_cpu``: share of one core used by its
-    native engine's thread, empty without one; ``worker_rss_kb``: the most memory each held; ``no_endpoint``: a protocol without network, which measures Plimsoll itself;
-    ``pool_waits``: requests that waited for one of ``max_connections`` connections, and ``stream_waits`` those of them that waited for
-    a place under the server's limit of concurrent streams instead; ``clock_steps``:
-    jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``stamps_refused``: those of
-    ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
-    ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
-    lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to have been closed before
-    they came, or the call was refused unread (warm-up included; the rows' ``attempts`` says which);
-    ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
-    (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
-    ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
-    open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
-    sealed; both are found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
-    workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in the rows that
-    came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run, when,
-    and which rows that cost (None: nobody was).
+    ``planned`` samples and ``planned_queries`` (0 in a closed loop, which has no list to work off); ``process``: the
+    intended arrival process, such as ``poisson`` or ``constant``; ``elapsed_ns``: t0 to the last issue (of a single
+    query, to its last completion); ``loop_stall_count``: stalls of the event loop longer than 10 ms;
+    ``gc_pause_count``: runs of the garbage collector; of both ``max_ns`` and ``total_ns`` are the worst worker's, over
+    ``watched_ns`` (t0 to its last completion); ``worker_cpu``: share of one core that each worker used;
+    ``core_wanted``: share of the time that the thread that sends ran or waited for a core; ``engine_cpu``: share of one
+    core used by its native engine's thread, empty without one; ``worker_rss_kb``: the most memory each held;
+    ``no_endpoint``: a protocol without network, which measures Plimsoll itself; ``pool_waits``: requests that waited
+    for one of ``max_connections`` connections, and ``stream_waits`` those of them that waited for a place under the
+    server's limit of concurrent streams instead; ``clock_steps``: jumps of the wall clock, which kernel receive stamps
+    are on and are mapped around; ``stamps_refused``: those of ``kernel_reads + user_reads`` reads whose kernel stamp
+    could not be mapped, so that a userland one was taken; ``disk_faults``: rows that could not be read back;
+    ``disk_notes``: rows that had to be written elsewhere, none of them lost; ``retried``: requests sent a second time,
+    because a kept-alive connection turned out to have been closed before they came, or the call was refused unread
+    (warm-up included; the rows' ``attempts`` says which); ``frame_interval_ns`` and ``frame_deadline_ns``: from one
+    query's due time to the next, and the time each one has (0: the scenario gave none); ``agents``: hosts that sent,
+    where the load was distributed over several (0: it was not); ``clock_error_ns``: how far the worst known of their
+    clocks may have been off when t0 was announced; ``plan_samples``: samples of an open loop's plan as its file has
+    them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and sealed; both are
+    found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
+    workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in
+    the rows that came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in
+    flight; ``cut_off``: who was killed before it sealed the run, when, and which rows that cost (None: nobody was).
     """
 
     open_loop: bool
@@ -139,8 +141,8 @@ def _is(value: object, kind: type) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise of the generator: whether it was kept, what was seen and is allowed, what to do if not, who then caused it, and
-    what a broken one means beyond what was seen.
+    """One promise of the generator: whether it was kept, what was seen and is allowed, what to do if not, who then
+    caused it, and what a broken one means beyond what was seen.
     """
 
     name: str
@@ -169,7 +171,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """``of``: checks that it breaks, the one whose remedy is its own first; ``then``: those that follow where one of them is broken.
+    """``of``: checks that it breaks, the one whose remedy is its own first; ``then``: those that follow where one of
+    them is broken.
 
     ``text``: empty for what the first broken check saw; ``remedy``: empty for that of the first broken check.
     """

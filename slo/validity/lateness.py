@@ -1,24 +1,26 @@
 """How late the generator was, and how late it may be where lateness can't be bracketed.
 
-Late is ready - due, of the first sample of each query, and what the client then held the request back for without opening
-a connection or waiting for a free one. In an open loop it makes a bracket of every time (``slo/validity/bracket.py``) and no run INVALID;
-limits relative to the tightest objective are for closed loops, for a single query, and for comparisons.
+Late is ready - due, of the first sample of each query, and what the client then held the request back for without
+opening a connection or waiting for a free one. In an open loop it makes a bracket of every time
+(``slo/validity/bracket.py``) and no run INVALID; limits relative to the tightest objective are for closed loops, for a
+single query, and for comparisons.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.records.queries import deadlines
-from plimsoll.slo.records.records import IntArray, Records
+from plimsoll.slo.records.records import PACE_CAPTURE, BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics.distribution import quantile
-from plimsoll.slo.validity import arrivals
 from plimsoll.slo.validity.generator import Check
 
 LAG_FLOOR_NS = 1_000_000
@@ -41,8 +43,8 @@ class Lag:
 def first_of_each_query(taken: Records) -> Records:
     """The sample of each query that was taken up first.
 
-    A query is issued when its first sample is: the others wait for it, and in an offline run for a turn on the wire. That
-    is the scenario's doing and part of their latency, not the generator's lateness.
+    A query is issued when its first sample is: the others wait for it, and in an offline run for a turn on the wire.
+    That is the scenario's doing and part of their latency, not the generator's lateness.
     """
     order = np.lexsort((taken["ready_ns"], taken["query_id"]))
     query = taken["query_id"][order]
@@ -52,8 +54,9 @@ def first_of_each_query(taken: Records) -> Records:
 def own(records: Records, pooled: bool) -> IntArray:
     """int64[n]: by how much each request left late through the generator alone, 0 for what was never taken up.
 
-    Its query's lateness, and sent - ready without what is the endpoint's or the scenario's: the set-up of a connection, and (in a
-    run whose pool was ever full: ``pooled``) the wait until one was free, which ends as another request of that worker does.
+    Its query's lateness, and sent - ready without what is the endpoint's or the scenario's: the set-up of a connection,
+    and (in a run whose pool was ever full: ``pooled``) the wait until one was free, which ends as another request of
+    that worker does.
     """
     ready, sent = records["ready_ns"], records["sent_ns"]
     late = np.where(ready != -1, ready - records["due_ns"], 0)
@@ -70,7 +73,7 @@ def own(records: Records, pooled: bool) -> IntArray:
 
 
 def _since_one_was_free(records: Records) -> IntArray:
-    """int64[n]: from the last end of another request of the same worker between ready and sent, to sent; else very long."""
+    """int64[n]: from the last end of another request of the worker between ready and sent, to sent; else very long."""
     ready, sent, done, worker = (records[name] for name in ("ready_ns", "sent_ns", "done_ns", "worker"))
     since = np.full(len(records), np.iinfo(np.int64).max)
     for one in np.unique(worker):
@@ -84,7 +87,6 @@ def _since_one_was_free(records: Records) -> IntArray:
 
 
 def summary(values: IntArray) -> Lag:
-    """Percentiles of a lateness."""
     if len(values) == 0:
         return Lag(None, None, None)
     ordered = np.sort(values).astype(np.float64)
@@ -103,7 +105,7 @@ def tightest(objectives: Sequence[Objective]) -> Objective | None:
 
 
 class LagLimits(NamedTuple):
-    """How late the generator may be, in ns: for the p99 and the maximum the limit and its floor; ``source`` in words."""
+    """How late the generator may be, in ns: limit and floor of the p99 and of the maximum; ``source`` in words."""
 
     p99_ns: float
     p99_floor_ns: int
@@ -113,14 +115,13 @@ class LagLimits(NamedTuple):
 
 
 def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
-    """Largest allowed p99 and maximum of the generator's lag in ns, the maximum's floor, and their source
-    in words.
+    """Largest allowed p99 and maximum of the generator's lag in ns, the maximum's floor, and their source in words.
 
-    With latency objectives: 1 % and 10 % of the tightest. Without: 1 % and 10 % of the median latency, the
-    maximum then never below 50 ms, since one hiccup of the host says little about an endpoint nobody
-    promised anything for. Neither is below 1 ms, which is as good as a timer in a busy process gets; with
-    objectives that lateness adds nothing to (tpot, ratio(error)), the p99 is not below 5 ms. A promise on missed frames is one
-    of latency: its threshold is the frame deadline.
+    With latency objectives: 1 % and 10 % of the tightest. Without: 1 % and 10 % of the median latency, the maximum then
+    never below 50 ms, since one hiccup of the host says little about an endpoint nobody promised anything for. Neither
+    is below 1 ms, which is as good as a timer in a busy process gets; with objectives that lateness adds nothing to
+    (tpot, ratio(error)), the p99 is not below 5 ms. A promise on missed frames is one of latency: its threshold is the
+    frame deadline.
     """
     tight = tightest(objectives)
     if tight is not None:
@@ -153,7 +154,8 @@ def lateness(lag: IntArray, limits: LagLimits, objectives: Sequence[Objective]) 
     word, late_ns = ("p99", seen.p99) if len(lag) >= P99_NEEDS else ("p50", seen.p50 or 0)
     late, most, lowest = (show(value, "ns") for value in (late_ns, seen.max, limits.max_floor_ns))
     fix = "Lower the rate, add workers, or free the host"
-    detail = f"generator lag {word} {late}, limit {show(limits.p99_ns, 'ns')} (1 % {limits.source}, at least {show(limits.p99_floor_ns, 'ns')})"
+    limit, floor = show(limits.p99_ns, "ns"), show(limits.p99_floor_ns, "ns")
+    detail = f"generator lag {word} {late}, limit {limit} (1 % {limits.source}, at least {floor})"
     checks = [Check("lag p99", late_ns <= limits.p99_ns, detail, fix)]
     detail = f"generator lag max {most}, limit {show(limits.max_ns, 'ns')} (10 % {limits.source}, at least {lowest})"
     checks.append(Check("lag max", seen.max <= limits.max_ns, detail, fix))
@@ -172,24 +174,329 @@ def seen(lag: IntArray) -> str:
 
 
 def span(taken: Records, limits: LagLimits, paced: bool, over_ns: int | None = None) -> Check:
-    """The issue span is the planned one, give or take 1 %, or the lateness that is allowed anyway in a tiny
-    run.
+    """The issue span is the planned one, give or take 1 %, or the lateness that is allowed anyway in a tiny run.
 
-    ``paced``: every query has a due time of its own; then one late request at either end is no other rate, and the slope of
-    issue times over due times may be within 1 % of 1 instead: it weighs all requests, and a load that falls behind changes it.
-    ``over_ns``: as ``arrivals.at_once`` takes it.
+    ``paced``: every query has a due time of its own; then one late request at either end is no other rate, and the
+    slope of issue times over due times may be within 1 % of 1 instead: it weighs all requests, and a load that falls
+    behind changes it. ``over_ns``: as ``at_once`` takes it.
     """
     if len(taken) < 2:
         return Check("rate", True, "too few requests for a rate")
     due, ready = taken["due_ns"], taken["ready_ns"]
     planned, actual = int(np.ptp(due)), int(np.ptp(ready))
     allowed = max(RATE_TOLERANCE * planned, limits.max_ns)
-    first = arrivals.at_once(due, over_ns)
-    rates = f"issued at {arrivals.rate_per_s(ready, first):.4g}/s, planned {arrivals.rate_per_s(due, first):.4g}/s"
+    first = at_once(due, over_ns)
+    rates = f"issued at {rate_per_s(ready, first):.4g}/s, planned {rate_per_s(due, first):.4g}/s"
     detail = f"{rates}, limit 1 % or {show(allowed, 'ns')} over the run"
     kept = abs(actual - planned) <= allowed
     if paced and planned:
-        off = arrivals.slope(due, ready) - 1
+        off = slope(due, ready) - 1
         kept = kept or abs(off) <= RATE_TOLERANCE
         detail = f"{detail}; over all requests {off:+.2%}, limit 1 %"
     return Check("rate", kept, detail, "Lower the rate or add workers")
+
+
+# -- did requests leave as planned -------------------------------------------------------------------------------------
+
+# Did the requests leave as the plan said, and was the plan what it claims? Shapes of times, beside each other. A seeded
+# plan may be an unlucky draw of its process; that is no fault of the generator. So the judgement of the generator
+# compares the actual times with the planned times. The plan itself is held against its process apart from that, and so
+# that no draw is unlucky enough: what fails has another law.
+
+#: Below this many requests a shape is noise.
+MIN_SAMPLES = 200
+#: Mean number of requests per counting window of the index of dispersion.
+PER_WINDOW = 10
+#: Largest difference between actual and planned index of dispersion, relative to the planned one or to 1.
+DISPERSION_TOLERANCE = 0.5
+#: Largest difference between the actual and the planned correlation of counts of successive windows, and the windows it
+#: needs.
+DEPENDENCE_TOLERANCE = 0.3
+DEPENDENCE_NEEDS = 100
+#: A stall empties windows and fills the next one: this share of them, and at least two, is left out, of plan and actual
+#: alike.
+STALLED_SHARE = 0.01
+#: A plan whose gaps would be an exponential draw less often than this is no Poisson plan. The fit estimates the mean,
+#: so honest plans fall below far more rarely still.
+P_CLAIM = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Index of dispersion of counts (variance over mean, in windows of 10 mean gaps): 1 for Poisson, 0 for constant.
+
+    ``dispersion_planned`` of the due times, ``dispersion_ready`` of the moments the generator took requests up,
+    ``dispersion_sent`` of the moments they left. ``ks_p``: Kolmogorov-Smirnov p-value of the sent gaps against the
+    exponential distribution of their mean, None for other processes; conservative, since the mean is estimated.
+    ``moved``: by how much the dispersion of what left is off the planned one, and ``leaned``: the correlation of the
+    counts of successive windows, both without the windows of stalls; None: too few. ``kept``: both small.
+    """
+
+    dispersion_planned: float
+    dispersion_ready: float
+    dispersion_sent: float
+    ks_p: float | None
+    moved: float
+    leaned: float | None
+    kept: bool
+
+
+def rate_per_s(times_ns: IntArray, at_once: int = 1) -> float:
+    """(n - at_once) / (last - first), per second; 0 for fewer than two moments.
+
+    ``at_once``: so many began together (see ``at_once``), in no time. Counted, they would make two queries of eight
+    samples twice as fast as they came.
+    """
+    span = int(np.ptp(times_ns)) if len(times_ns) else 0
+    return max(0, len(times_ns) - at_once) * 1e9 / span if span else 0.0
+
+
+def at_once(due_ns: IntArray, over_ns: int | None = None) -> int:
+    """How many began the load together: those due at its first moment, and where requests wait for answers all that
+    were due before any answer made room for them (``over_ns``: the first end of a request from t0 on, of the warm-up
+    too).
+    """
+    if not len(due_ns):
+        return 1
+    tied = int(np.count_nonzero(due_ns == due_ns.min()))
+    return tied if over_ns is None else max(tied, int(np.count_nonzero(due_ns < over_ns)))
+
+
+def slope(due_ns: IntArray, left_ns: IntArray) -> float:
+    """Least squares of the times left over the times due: 1 for the planned rate, more for a load that falls behind."""
+    x = due_ns - due_ns.mean()
+    spread = float(np.square(x).sum())
+    return float((x * (left_ns - left_ns.mean())).sum()) / spread if spread else 1.0
+
+
+def counts(times_ns: IntArray, start_ns: int, window_ns: float, windows: int) -> IntArray:
+    """int64[windows]: the moments in each window from ``start_ns`` on."""
+    place = ((times_ns - start_ns) / window_ns).astype(np.int64)
+    return np.bincount(place[(place >= 0) & (place < windows)], minlength=windows).astype(np.int64)
+
+
+def dispersion(times_ns: IntArray, window_ns: float) -> float:
+    """Variance over mean of the counts in whole windows from the first moment on; NaN for fewer than two windows."""
+    windows = int(np.ptp(times_ns) // window_ns) if len(times_ns) and window_ns > 0 else 0
+    if windows < 2:
+        return math.nan
+    seen = counts(times_ns, int(times_ns.min()), window_ns, windows)
+    return float(seen.var() / seen.mean())
+
+
+def exponential_fit(gaps_ns: npt.NDArray[np.float64], grain_ns: float = 0.0) -> float:
+    """Kolmogorov-Smirnov p-value of gaps against the exponential distribution with their mean.
+
+    ``grain_ns``: times are whole multiples of this, which moves the distribution by up to so much of the mean.
+    """
+    from plimsoll.slo.statistics.special import kolmogorov
+
+    n = len(gaps_ns)
+    mean = float(gaps_ns.mean()) if n else 0.0
+    if mean <= 0.0:
+        return 0.0
+    fitted = -np.expm1(-np.sort(gaps_ns) / mean)
+    steps = np.arange(n + 1) / n
+    distance = float(max((steps[1:] - fitted).max(), (fitted - steps[:-1]).max()))
+    return float(kolmogorov(math.sqrt(n) * max(0.0, distance - grain_ns / mean)))
+
+
+def claimed(due_ns: IntArray, process: str | None) -> str | None:
+    """Why the planned times (of each query, ascending) are not of the process that they claim; None: they may be, or
+    are too few.
+
+    Poisson: exponential gaps, of whole ns. Constant: equal ones. Others claim nothing that can be tested without their
+    settings.
+    """
+    gaps = np.diff(due_ns).astype(np.float64)
+    if len(gaps) < MIN_SAMPLES:
+        return None
+    if process == "poisson" and (p := exponential_fit(gaps, 2.0)) < P_CLAIM:
+        spread = float(gaps.std() / gaps.mean()) if gaps.mean() else math.nan
+        return f"{len(gaps)} gaps, exponential with p = {p:.1g}, their spread over their mean {spread:.2f}"
+    if process == "constant" and (off := float(np.abs(gaps - gaps.mean()).max())) > 2.0 + 0.01 * gaps.mean():
+        return f"one of {len(gaps)} gaps is {off / 1e6:.3g} ms off their mean"
+    return None
+
+
+def compare(
+    due_ns: IntArray, ready_ns: IntArray, sent_ns: IntArray, process: str | None, left_ns: IntArray | None = None
+) -> Arrivals | None:
+    """The three shapes; None when all requests are due at once, or so few that there are not two windows.
+
+    Judged is ``left_ns``, of each due time when the generator let go of it: ``ready_ns``, unless it held requests back
+    after that.
+    """
+    span = int(np.ptp(due_ns))
+    window = PER_WINDOW * span / max(len(due_ns) - 1, 1)
+    planned, ready = dispersion(due_ns, window), dispersion(ready_ns, window)
+    sent = dispersion(sent_ns, window)
+    if math.isnan(planned):
+        return None
+    ks_p = None
+    if process == "poisson" and len(sent_ns) >= MIN_SAMPLES:
+        ks_p = exponential_fit(np.diff(np.sort(sent_ns)).astype(np.float64))
+    moved, leaned = _apart(due_ns, ready_ns if left_ns is None else left_ns, window)
+    # A ready dispersion of NaN means that everything left at once: certainly not as planned.
+    kept = not math.isnan(ready) and abs(moved) <= DISPERSION_TOLERANCE * max(1.0, planned)
+    return Arrivals(planned, ready, sent, ks_p, moved, leaned, kept and abs(leaned or 0.0) <= DEPENDENCE_TOLERANCE)
+
+
+def _apart(due_ns: IntArray, left_ns: IntArray, window_ns: float) -> tuple[float, float | None]:
+    """(difference of dispersion, that of the correlation of successive counts): what left less what was planned."""
+    windows = int(np.ptp(due_ns) // window_ns)
+    start = int(due_ns.min())
+    planned, left = (counts(times, start, window_ns, windows) for times in (due_ns, left_ns))
+    most = max(2, int(STALLED_SHARE * windows))
+    kept = np.ones(windows, np.bool_)
+    if windows > most:
+        kept[np.argsort(np.abs(left - planned), kind="stable")[windows - most :]] = False
+    mean = float(planned.mean())
+    both = [float(np.square(seen[kept] - mean).mean() / mean) for seen in (left, planned)]
+    if windows < DEPENDENCE_NEEDS:
+        return both[0] - both[1], None
+    pairs = kept[1:] & kept[:-1]
+    leans = []
+    for seen in (left, planned):
+        off = seen - mean
+        scale = max(float(np.square(off[kept]).mean()), mean)
+        leans.append(float((off[1:] * off[:-1])[pairs].mean()) / scale)
+    return both[0] - both[1], leans[0] - leans[1]
+
+
+# -- paced audio -------------------------------------------------------------------------------------------------------
+
+# Did the generator play its audio on time, and did the endpoint take it? Sessions of paced audio, judged one by one.
+# Pure. Every frame has a due time on its session's absolute schedule, and ``frame_lag_ns`` is how much later it was
+# handed over. Late audio makes an endpoint look slow, never fast, so late sessions stay in every number and are
+# counted; beyond a share of them the run proves nothing, whatever it says. What was handed over in time and not taken
+# is the endpoint's part, or the network's: ``unsent_bytes``, the most that the peer had not taken when a frame was due.
+# It is reported and makes no run invalid.
+
+#: A session is late when the p99 of its frames is more than half a frame late, or one of them more than two.
+P99_FRAMES, MAX_FRAMES = 0.5, 2.0
+#: The largest share of late sessions in a valid run.
+LATE_SHARE = 0.01
+#: With more audio than this waiting to be taken the endpoint holds its sender up.
+HELD_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAudio:
+    """``sessions`` of paced audio; ``late`` of them were sent late audio, ``held`` were held up by the endpoint.
+
+    ``frame_lag_ns``: over all ``frames``. ``frame_ns``: the most common frame. ``unsent_bytes`` and ``unsent_ns`` (the
+    same as playing time): the most of any session, None where nobody looked.
+    """
+
+    sessions: int
+    frames: int
+    late: int
+    held: int
+    frame_ns: int
+    frame_lag_ns: Lag
+    unsent_bytes: int | None
+    unsent_ns: int | None
+
+    @property
+    def late_share(self) -> float:
+        return self.late / self.sessions if self.sessions else 0.0
+
+
+def late_sessions(records: Records) -> BoolArray:
+    """bool[n]: paced sessions whose audio was sent late."""
+    lags, offsets = records.ragged("frame_lag_ns")
+    frames = np.diff(offsets)
+    judged = _paced(records, frames)
+    frame = _frame_ns(records, frames)
+    late = np.zeros(len(records), np.bool_)
+    if not judged.any():
+        return late
+    # Within each session ascending, so that its p99 and its maximum have known places.
+    ordered = lags[np.lexsort((lags, np.repeat(np.arange(len(records)), frames)))]
+    rows = np.flatnonzero(judged)
+    p99 = ordered[offsets[rows] - (-99 * frames[rows] // 100) - 1]
+    most = ordered[offsets[rows + 1] - 1]
+    late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
+    return late
+
+
+def live_audio(records: Records) -> LiveAudio | None:
+    """The measured sessions that were sent paced audio, failed ones included; None without any."""
+    if records.session is None:
+        return None
+    rows = records.measured()
+    lags, offsets = rows.ragged("frame_lag_ns")
+    frames = np.diff(offsets)
+    judged = _paced(rows, frames)
+    if not judged.any():
+        return None
+    unsent = rows["unsent_bytes"][judged]
+    waiting = _waiting_ns(rows, frames)[judged]
+    known = unsent >= 0
+    sizes, count = np.unique(rows["frame_ns"][judged], return_counts=True)
+    return LiveAudio(
+        sessions=int(np.count_nonzero(judged)),
+        frames=int(frames[judged].sum()),
+        late=int(np.count_nonzero(late_sessions(rows))),
+        held=int(np.count_nonzero(waiting[known] > HELD_NS)),
+        frame_ns=int(sizes[np.argmax(count)]),
+        frame_lag_ns=summary(lags[np.repeat(judged, frames)]),
+        unsent_bytes=int(unsent.max()) if known.any() else None,
+        unsent_ns=round(float(waiting[known].max())) if known.any() else None,
+    )
+
+
+def audio_checks(found: LiveAudio | None) -> list[Check]:
+    """The generator's promise: its audio was there when it was due, in nearly all sessions. None: it sent no audio."""
+    if found is None:
+        return []
+    detail = (
+        f"late audio in {found.late} of {found.sessions} sessions, limit {LATE_SHARE:.0%} (late: p99 of the frame lag "
+        f"above half a frame of {show(found.frame_ns, 'ns')}, or one frame above two); of all frames p99 "
+        f"{_shown(found.frame_lag_ns.p99)}, max {_shown(found.frame_lag_ns.max)}"
+    )
+    fix = "Run fewer sessions at once, take longer frames, add workers, or free the host"
+    return [Check("live audio", found.late_share <= LATE_SHARE, detail, fix)]
+
+
+def audio_warnings(found: LiveAudio | None) -> list[str]:
+    """What a reader should know of audio that came late here, or was not taken there."""
+    said: list[str] = []
+    if found is None:
+        return said
+    if 0 < found.late_share <= LATE_SHARE:
+        said.append(
+            f"{found.late} of {found.sessions} sessions were sent audio late by this host (within the limit of "
+            f"{LATE_SHARE:.0%}). They are in every number, and can only make the endpoint look slower"
+        )
+    if found.held:
+        assert found.unsent_ns is not None
+        said.append(
+            f"{found.held} of {found.sessions} sessions were held up: at worst {show(found.unsent_ns, 'ns')} of audio "
+            "had been sent in time and was not taken. That is back-pressure of the endpoint or the network, it is in "
+            "their latency, and it is not this host's"
+        )
+    return said
+
+
+def _paced(records: Records, frames: IntArray) -> BoolArray:
+    return np.asarray((records["pace"] >= PACE_CAPTURE) & (frames > 0) & (records["frame_ns"] > 0))
+
+
+def _frame_ns(records: Records, frames: IntArray) -> FloatArray:
+    """The time between two due frames: a frame's playing time, or less where audio went out faster than it plays."""
+    span = records["input_end_ns"] - records["media_start_ns"]
+    known = (records["input_end_ns"] != -1) & (records["media_start_ns"] != -1) & (span > 0)
+    faster = np.where(known & (records["pace"] > PACE_CAPTURE + 1), span / np.maximum(frames, 1), np.inf)
+    return np.minimum(records["frame_ns"].astype(np.float64), faster)
+
+
+def _waiting_ns(records: Records, frames: IntArray) -> FloatArray:
+    """Unsent bytes as playing time, by the bytes that all of the session's audio took."""
+    played = frames * records["frame_ns"].astype(np.float64)
+    return np.maximum(records["unsent_bytes"], 0) / np.maximum(records["bytes_out"], 1) * played
+
+
+def _shown(value: int | None) -> str:
+    return "none" if value is None else show(value, "ns")

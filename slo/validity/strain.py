@@ -1,9 +1,9 @@
 """Did the generator's process have the time that its promise takes: stalls, collector pauses, its core, its stamps.
 
-Where every request has a due time of its own, lateness shows as lag (``slo/validity/lateness.py``) and what is here only explains
-it. Where requests wait for answers (closed loops, the offline scenario) due is whenever the loop came round to it and lag
-is 0 by definition, so a stalled or saturated generator is found here or nowhere. The same holds for userland arrival
-stamps, which a stalled loop takes late. Nothing here looks at the endpoint.
+Where every request has a due time of its own, lateness shows as lag (``slo/validity/lateness.py``) and what is here
+only explains it. Where requests wait for answers (closed loops, the offline scenario) due is whenever the loop came
+round to it and lag is 0 by definition, so a stalled or saturated generator is found here or nowhere. The same holds for
+userland arrival stamps, which a stalled loop takes late. Nothing here looks at the endpoint.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _times(count: int) -> str:
 
 
 def shares(facts: GeneratorFacts) -> tuple[float, ...]:
-    """How busy each worker was: its native engine's thread where there is one, else the process; or the wait for a core."""
+    """How busy each worker was: its engine's thread where there is one, else the process; or the wait for a core."""
     used = facts.engine_cpu or facts.worker_cpu
     wanted = facts.core_wanted if len(facts.core_wanted) == len(used) else used
     return tuple(max(pair) for pair in zip(used, wanted, strict=True))
@@ -77,7 +77,8 @@ def shares(facts: GeneratorFacts) -> tuple[float, ...]:
 def _core(facts: GeneratorFacts) -> Check:
     most = max(shares(facts), default=0.0)
     judged = not paced(facts) and not facts.no_endpoint and facts.watched_ns >= CPU_NEEDS_NS
-    detail = f"the busiest worker used or waited for {most:.0%} of a core, limit {CPU_LIMIT:.0%} where requests wait for answers"
+    limit = f"limit {CPU_LIMIT:.0%} where requests wait for answers"
+    detail = f"the busiest worker used or waited for {most:.0%} of a core, {limit}"
     fix = "Add workers (--workers) on cores of their own; `plimsoll calibrate` tells what this machine can do"
     meaning = "what was measured is the generator, not the endpoint"
     return Check("generator CPU", not judged or most <= CPU_LIMIT, detail, fix, meaning=meaning)
@@ -87,8 +88,8 @@ def _stamps(facts: GeneratorFacts) -> Check:
     reads = facts.kernel_reads + facts.user_reads
     share = facts.stamps_refused / reads if reads else 0.0
     detail = (
-        f"{facts.stamps_refused} of {reads} reads lost their kernel stamp, because it fitted neither side of a step of the wall "
-        f"clock, limit {REFUSED_SHARE:.0%}"
+        f"{facts.stamps_refused} of {reads} reads lost their kernel stamp, because it fitted neither side of a step "
+        f"of the wall clock, limit {REFUSED_SHARE:.0%}"
     )
     # With no kernel stamp at all every answer is stamped alike, and the report says "user".
     ok = share <= REFUSED_SHARE or not facts.kernel_reads
@@ -111,20 +112,20 @@ def warnings(facts: GeneratorFacts) -> list[str]:
     if facts.gc_pause_count:
         found.append(
             f"the garbage collector ran {_times(facts.gc_pause_count)} while requests were timed, for at most "
-            f"{show(facts.gc_pause_max_ns, 'ns')} and {show(facts.gc_pause_total_ns, 'ns')} in all. Workers switch it off: "
-            "look for a plug-in that calls it"
+            f"{show(facts.gc_pause_max_ns, 'ns')} and {show(facts.gc_pause_total_ns, 'ns')} in all. Workers switch it "
+            "off: look for a plug-in that calls it"
         )
     busy = [share for share in shares(facts) if share > CPU_LIMIT]
     if busy:
         found.append(
-            f"{len(busy)} of {len(shares(facts))} workers used or waited for more than {CPU_LIMIT:.0%} of a core (most: "
-            f"{max(busy):.0%}). Add workers before raising the rate"
+            f"{len(busy)} of {len(shares(facts))} workers used or waited for more than {CPU_LIMIT:.0%} of a core "
+            f"(most: {max(busy):.0%}). Add workers before raising the rate"
         )
     found += facts.disk_notes
     if facts.clock_steps:
         found.append(
-            f"the wall clock jumped {facts.clock_steps} times; kernel stamps were mapped around it, and those that could "
-            "not be were taken in userland"
+            f"the wall clock jumped {facts.clock_steps} times; kernel stamps were mapped around it, and those that "
+            "could not be were taken in userland"
         )
     return found
 
@@ -139,7 +140,8 @@ def warnings(facts: GeneratorFacts) -> list[str]:
 # Nobody notes which slot sent what. Slots of a worker are alike, so its k-th release and the k-th start after the first
 # ones are taken together: the sum is the same however they are paired.
 
-#: As long as a slot may be idle each time: more than any turn-around of a generator that runs (p99 0.1 to 2.5 ms, median below 0.6 ms).
+#: As long as a slot may be idle each time: more than any turn-around of a generator that runs (p99 0.1 to 2.5 ms,
+#: median below 0.6 ms).
 ORDINARY_NS = 1_000_000
 #: The largest share of slot time that what is beyond it may take.
 IDLE_SHARE = 0.15
@@ -153,7 +155,7 @@ BACKOFF_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Shares of slot time: idle in all, and ``beyond`` the ordinary; ``median_ns`` of one gap, and over how long it was watched."""
+    """Shares of slot time: idle, and idle ``beyond`` the ordinary; ``median_ns`` of a gap; how long it was watched."""
 
     share: float
     beyond: float
@@ -178,12 +180,16 @@ def idle_slots(records: Records, facts: GeneratorFacts) -> Idle | None:
 
 
 def idle_checks(seen: Idle | None, facts: GeneratorFacts, full: bool = False) -> Iterator[Check]:
-    """The promise of a closed loop: a slot that comes free is used at once. ``full``: a full core has broken its own already."""
+    """The promise of a closed loop: a slot that comes free is used at once.
+
+    ``full``: a full core has broken its own already.
+    """
     if seen is None or facts.no_endpoint:
         return
     detail = (
-        f"slots were idle for {seen.share:.1%} of their time between an answer and the next request (median {show(seen.median_ns, 'ns')}), "
-        f"and for {seen.beyond:.1%} of it beyond {show(ORDINARY_NS, 'ns')} a time, limit {IDLE_SHARE:.0%}"
+        f"slots were idle for {seen.share:.1%} of their time between an answer and the next request (median "
+        f"{show(seen.median_ns, 'ns')}), and for {seen.beyond:.1%} of it beyond {show(ORDINARY_NS, 'ns')} a time, "
+        f"limit {IDLE_SHARE:.0%}"
     )
     fix = "So much throughput is missing. Free the host, or add workers (--workers) on cores of their own"
     yield Check("idle slots", full or seen.beyond <= IDLE_SHARE or seen.span_ns < IDLE_NEEDS_NS, detail, fix)
@@ -194,14 +200,14 @@ def idle_warnings(seen: Idle | None, facts: GeneratorFacts) -> list[str]:
     if seen is None or facts.no_endpoint or seen.share <= IDLE_WARN_SHARE:
         return []
     return [
-        f"slots were idle for {seen.share:.0%} of their time, a median of {show(seen.median_ns, 'ns')} between an answer and the next request: "
-        "that is what this generator takes to turn round, it is in no latency, and throughput is lower by as much. Use more slots, or an "
-        "open loop, to find what the endpoint can do"
+        f"slots were idle for {seen.share:.0%} of their time, a median of {show(seen.median_ns, 'ns')} between an "
+        "answer and the next request: that is what this generator takes to turn round, it is in no latency, and "
+        "throughput is lower by as much. Use more slots, or an open loop, to find what the endpoint can do"
     ]
 
 
 def _gaps(rows: Records, slots: int, by_sample: bool) -> tuple[IntArray, int] | None:
-    """(idle times in ns, from the first start to the last) of one worker; ``by_sample``: each sample has a slot (offline)."""
+    """(idle times in ns, from the first start to the last) of one worker; ``by_sample``: each sample has a slot."""
     used = (rows["done_ns"] != -1) & (rows["ready_ns"] != -1)
     mine = used & (rows["phase"] != Phase.WARMUP)
     if not mine.any():

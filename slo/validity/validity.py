@@ -1,14 +1,15 @@
-"""Did the GENERATOR keep its promise? A run whose load was not the planned one is INVALID whatever it
-measured.
+"""Did the GENERATOR keep its promise? A run whose load was not the planned one is INVALID whatever it measured.
 
-Its lateness makes no open loop INVALID that has objectives: they are judged at both ends of it (``slo/validity/bracket.py``). What lateness
-may not do is found here: another rate, another process, requests that never left. Waiting for a connection is in every latency,
-it is reported by its cause, and it makes no run invalid. This module is pure and says nothing about how fast the endpoint was; whether
-it kept up at all is found here and judged in ``slo/verdict/verdict.py``.
+Its lateness makes no open loop INVALID that has objectives: they are judged at both ends of it
+(``slo/validity/bracket.py``). What lateness may not do is found here: another rate, another process, requests that
+never left. Waiting for a connection is in every latency, it is reported by its cause, and it makes no run invalid. This
+module is pure and says nothing about how fast the endpoint was; whether it kept up at all is found here and judged in
+``slo/verdict/verdict.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -17,10 +18,10 @@ import numpy as np
 
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.records import cancelled
-from plimsoll.slo.records.merged import WARN_SHARE as MERGED_SHARE
-from plimsoll.slo.records.merged import Merged, measure
 from plimsoll.slo.records.records import IntArray, Records, Stamp, Status
-from plimsoll.slo.validity import accounts, arrivals, bracket, lateness, live_audio, repeats, steady, strain
+from plimsoll.slo.records.tables import MERGED_SHARE, Merged, merged_chunks
+from plimsoll.slo.statistics.distribution import u_errors
+from plimsoll.slo.validity import accounts, bracket, lateness, strain
 from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts, reasons
 from plimsoll.slo.validity.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 
@@ -35,13 +36,14 @@ _NO_CHUNKS = Merged(0, 0, None)
 class Validity:
     """The verdict about the generator.
 
-    ``reasons``: why it is INVALID, one for each cause, with the numbers, the limits and what to do next. ``lag_ns``: sent -
-    due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
-    share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
-    against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
-    can't be said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
-    ``plimsoll.slo.verdict.verdict.judge`` says what it does to the run. ``paced``: every request had a due time of its own, so objectives are judged at
-    both ends of the lateness; ``pooled``: some waited for one of ``max_connections``.
+    ``reasons``: why it is INVALID, one for each cause, with the numbers, the limits and what to do next. ``lag_ns``:
+    sent - due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
+    share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times against the
+    planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that can't be
+    said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not,
+    in words. That is no fault of the generator and leaves ``outcome`` alone: ``plimsoll.slo.verdict.verdict.judge``
+    says what it does to the run. ``paced``: every request had a due time of its own, so objectives are judged at both
+    ends of the lateness; ``pooled``: some waited for one of ``max_connections``.
     """
 
     outcome: Literal["VALID", "INVALID"]
@@ -57,11 +59,11 @@ class Validity:
     generator_lag_ns: Lag
     stamp: Literal["kernel", "user", "mixed", "none"]
     kernel_share: float
-    arrivals: arrivals.Arrivals | None
-    backlog: steady.Backlog | None = None
+    arrivals: lateness.Arrivals | None
+    backlog: Backlog | None = None
     unstable: str | None = None
     merged_chunks: Merged = _NO_CHUNKS
-    live_audio: live_audio.LiveAudio | None = None
+    live_audio: lateness.LiveAudio | None = None
     paced: bool = False
     pooled: bool = False
 
@@ -74,15 +76,16 @@ def assess(
     judged: bool | None = None,
     strict: bool = False,
 ) -> Validity:
-    """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the lateness (None: as
-    ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so lateness has its limits.
+    """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the
+    lateness (None: as ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so
+    lateness has its limits.
     """
     rows = cancelled.planned(records)
     sent = _sent(rows, facts)
     stamp, share = _stamp(rows)
     kept_up = _kept_up(sent.queue)
-    together = measure(rows)
-    audio, slots, over = live_audio.live_audio(rows), _idle(records, facts), _first_over(records, facts)
+    together = merged_chunks(rows)
+    audio, slots, over = lateness.live_audio(rows), _idle(records, facts), _first_over(records, facts)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(records, rows, facts),
@@ -91,13 +94,13 @@ def assess(
         *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
         lateness.span(sent.first, limits, strain.paced(facts), over),
         *_shape(sent.shape, rows, facts),
-        *live_audio.checks(audio),
+        *lateness.audio_checks(audio),
         *_had_time(facts, limits, share, slots),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=reasons(checks),
-        warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *live_audio.warnings(audio)),
+        warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *lateness.audio_warnings(audio)),
         checks=(*checks, kept_up),
         planned=_planned(rows, facts),
         sent=len(sent.issued),
@@ -126,20 +129,19 @@ def _first_over(records: Records, facts: GeneratorFacts) -> int | None:
 
 def _per_s(rows: Records, stamp: str, over: int | None) -> float:
     known = rows[stamp] != -1
-    return arrivals.rate_per_s(rows[stamp][known], arrivals.at_once(rows["due_ns"][known], over))
+    return lateness.rate_per_s(rows[stamp][known], lateness.at_once(rows["due_ns"][known], over))
 
 
 class _Sent(NamedTuple):
-    """Rows that were issued, taken up and sent; the first taken up of each query; of those taken up the lateness, the shape
-    and the backlog."""
+    """Rows issued, taken up, sent; the first taken up of each query; the lateness, shape and backlog of those."""
 
     issued: Records
     taken: Records
     left: Records
     first: Records
     own: IntArray
-    shape: arrivals.Arrivals | None
-    queue: steady.Backlog | None
+    shape: lateness.Arrivals | None
+    queue: Backlog | None
 
 
 def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
@@ -149,11 +151,11 @@ def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
     left = issued.select(issued["sent_ns"] != -1)
     own = lateness.own(taken, facts.pool_waits > 0)
     shape = None
-    if facts.open_loop and len(taken) >= arrivals.MIN_SAMPLES:
+    if facts.open_loop and len(taken) >= lateness.MIN_SAMPLES:
         # In a paced loop what the client held back counts as well, connections aside.
         gone = taken["due_ns"] + own if strain.paced(facts) else taken["ready_ns"]
-        shape = arrivals.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
-    queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
+        shape = lateness.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
+    queue = backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
     return _Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
 
 
@@ -167,7 +169,7 @@ def _late(
     judged: bool | None,
     strict: bool,
 ) -> list[Check]:
-    """What lateness does: in a paced loop it makes a bracket, elsewhere (and where it is ``strict``) it has its limits."""
+    """What lateness does: in a paced loop it makes a bracket, elsewhere (and if it is ``strict``) it has its limits."""
     if not strain.paced(facts):
         return lateness.lateness(sent.first["ready_ns"] - sent.first["due_ns"], limits, objectives)
     if strict:
@@ -212,7 +214,6 @@ def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check
 
 
 def _finished(facts: GeneratorFacts) -> Check:
-    """Nobody stopped it: neither its user nor what killed its coordinator."""
     if facts.cut_off is not None:
         return Check("finished", False, facts.cut_off, "Measure again: what is there shows how far it came, no more")
     detail = "the run was interrupted before its end" if facts.interrupted else "nobody interrupted the run"
@@ -221,7 +222,10 @@ def _finished(facts: GeneratorFacts) -> Check:
 
 
 def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
-    """The records agree with each other and with their plan. Nobody but who changed them repairs that: another attempt would not."""
+    """The records agree with each other and with their plan.
+
+    Nobody but who changed them repairs that: another attempt would not.
+    """
     if facts.plan_faults:
         detail = f"the run directory does not agree with its own plan: {'; '.join((*facts.plan_faults, *found))}"
         return Check(
@@ -236,8 +240,8 @@ def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
 
 
 def _clocks(facts: GeneratorFacts) -> list[Check]:
-    """Of a distributed run: every agent began when the others did. That their arrivals are as irregular as the plan's needs no clock:
-    queries are dealt by lot (``plimsoll.scenarios.plan.plan.Dealing``).
+    """Of a distributed run: every agent began when the others did. That their arrivals are as irregular as the plan's
+    needs no clock: queries are dealt by lot (``plimsoll.scenarios.plan.plan.Dealing``).
     """
     if not facts.agents:
         return []
@@ -271,7 +275,8 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
     detail = f"{len(issued)} of {planned} planned requests were sent"
     cause = _ended_by(facts) or "generator"
     if facts.plan_samples and facts.planned != facts.plan_samples:
-        detail = f"generator.json says that {facts.planned} samples were planned, plan.npz holds {facts.plan_samples}; {detail}"
+        said = f"generator.json says that {facts.planned} samples were planned"
+        detail = f"{said}, plan.npz holds {facts.plan_samples}; {detail}"
         return Check("all sent", False, detail, "The run directory was changed: measure again", "user")
     if len(issued) == 0:
         return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
@@ -308,16 +313,17 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
     ]
 
 
-def _shape(shape: arrivals.Arrivals | None, rows: Records, facts: GeneratorFacts) -> list[Check]:
+def _shape(shape: lateness.Arrivals | None, rows: Records, facts: GeneratorFacts) -> list[Check]:
     """What left is as irregular as what was planned, and the plan is of the process that its scenario names."""
     if shape is None:
         return _claim(rows, facts)
     detail = (
         f"index of dispersion of the issue times {shape.dispersion_ready:.2f}, planned "
-        f"{shape.dispersion_planned:.2f}, without stalls {shape.moved:+.2f}, limit ±{arrivals.DISPERSION_TOLERANCE:.0%}"
+        f"{shape.dispersion_planned:.2f}, without stalls {shape.moved:+.2f}, limit ±{lateness.DISPERSION_TOLERANCE:.0%}"
     )
     if shape.leaned is not None:
-        detail += f"; correlation of successive counts {shape.leaned:+.2f} off the plan's, limit ±{arrivals.DEPENDENCE_TOLERANCE:g}"
+        limit = f"limit ±{lateness.DEPENDENCE_TOLERANCE:g}"
+        detail += f"; correlation of successive counts {shape.leaned:+.2f} off the plan's, {limit}"
     return [Check("arrival process", shape.kept, detail, "Lower the rate or add workers"), *_claim(rows, facts)]
 
 
@@ -325,7 +331,7 @@ def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
     if not facts.open_loop or facts.process not in ("poisson", "constant"):
         return []
     _, first = np.unique(rows["query_id"], return_index=True)
-    broken = arrivals.claimed(np.sort(rows["due_ns"][first]), facts.process)
+    broken = lateness.claimed(np.sort(rows["due_ns"][first]), facts.process)
     detail = (
         f"the planned times are {facts.process}, as claimed"
         if broken is None
@@ -341,22 +347,22 @@ def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
     ]
 
 
-def _kept_up(queue: steady.Backlog | None) -> Check:
+def _kept_up(queue: Backlog | None) -> Check:
     """The endpoint's part: it answered as fast as requests came."""
     if queue is None:
         return Check("steady", True, "not judged: too few requests, or no constant rate", cause="endpoint")
     before, after = queue.in_flight
     if not queue.growing:
         seen = (
-            f"{before} requests in flight after a third of the run, {after} at its end, t = {queue.statistic:.1f} (what grows and is "
-            f"above {steady.T_LIMIT:g} is a backlog)"
+            f"{before} requests in flight after a third of the run, {after} at its end, t = {queue.statistic:.1f} "
+            f"(what grows and is above {T_LIMIT:g} is a backlog)"
         )
         return Check("steady", True, seen, cause="endpoint")
     took = " and ".join(show(value, "ns") for value in queue.latency_ns)
     detail = (
-        f"unstable: the backlog grew to the end, from {before} to {after} requests in flight while {queue.arrivals} came "
-        f"(t = {queue.statistic:.1f}, limit {steady.T_LIMIT:g}; median latency in the halves {took}). The endpoint does not keep up "
-        "with this rate, so every latency depends on how long the run lasted"
+        f"unstable: the backlog grew to the end, from {before} to {after} requests in flight while {queue.arrivals} "
+        f"came (t = {queue.statistic:.1f}, limit {T_LIMIT:g}; median latency in the halves {took}). The "
+        "endpoint does not keep up with this rate, so every latency depends on how long the run lasted"
     )
     return Check("steady", False, detail, "Lower the rate", "endpoint")
 
@@ -380,7 +386,7 @@ def _warnings(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    told = (*strain.warnings(facts), *repeats.warnings(sent.left, facts), *strain.idle_warnings(slots, facts))
+    told = (*strain.warnings(facts), *bracket.repeat_warnings(sent.left, facts), *strain.idle_warnings(slots, facts))
     return (*found, *told, *_waits(facts, sent.left, limits))
 
 
@@ -390,8 +396,8 @@ def _merged(seen: Merged) -> list[str]:
         return []
     return [
         f"{seen.share:.1%} of the chunks came in one read with a later one and carry its time, at most "
-        f"{show(seen.uncertainty_p99_ns, 'ns')} too late (p99): those gaps read 0. Either the server writes several at once, or a "
-        "proxy before it gathers them, or this host read late (see lag and stalls)"
+        f"{show(seen.uncertainty_p99_ns, 'ns')} too late (p99): those gaps read 0. Either the server writes several "
+        "at once, or a proxy before it gathers them, or this host read late (see lag and stalls)"
     ]
 
 
@@ -415,8 +421,8 @@ def _waits(facts: GeneratorFacts, left: Records, limits: LagLimits) -> list[str]
             p99 = lateness.summary(slow).p99
             assert p99 is not None
             found.append(
-                f"{len(slow)} {what} (sent - ready has p99 {show(p99, 'ns')} among them). It is in their latency, and is not the "
-                "endpoint's time to answer, which counts from sent"
+                f"{len(slow)} {what} (sent - ready has p99 {show(p99, 'ns')} among them). It is in their latency, and "
+                "is not the endpoint's time to answer, which counts from sent"
                 + (": read no percentile above their share" if far else "")
             )
     for n, what, whose, remedy in (
@@ -435,7 +441,85 @@ def _waits(facts: GeneratorFacts, left: Records, limits: LagLimits) -> list[str]
     ):
         if n:
             found.append(
-                f"{n} requests waited for {what}, p99 {show(facts.pool_wait_p99_ns, 'ns')}: {whose}. It is in their latency; "
-                f"{remedy} to hand the load on to the endpoint"
+                f"{n} requests waited for {what}, p99 {show(facts.pool_wait_p99_ns, 'ns')}: {whose}. It is in their "
+                f"latency; {remedy} to hand the load on to the endpoint"
             )
     return found
+
+
+# -- a backlog that grows ----------------------------------------------------------------------------------------------
+
+# Did the endpoint keep up, or did a backlog grow for as long as the run lasted? With a growing backlog every latency
+# depends on the length of the run: the numbers are those of a queue and no property of the endpoint, and a promise that
+# they keep was kept by stopping in time. That is no fault of the generator: it is only found here, and
+# ``slo/verdict/verdict.py`` says what it means. It looks for no other trend.
+#
+# In flight at t: requests due by t and not over by t. Its growth over a window is arrivals minus completions, and the
+# sum of the growth in BLOCKS equal parts. While an endpoint is saturated the parts are nearly independent, so the sum
+# divided by its standard error, estimated from the parts, is a t statistic. While it keeps up, its queue comes back to
+# where it was: the parts cancel, and the statistic is far smaller than by chance (so the noise of a busy but stable
+# queue, which is strongly autocorrelated and defeats a regression of the queue length, does not trip it).
+# docs/reference/validity.md has the numbers.
+
+#: With fewer arrivals in the window nothing can be said.
+MIN_ARRIVALS = 150
+BLOCKS = 20
+#: One-sided 99 % of Student's t with 19 degrees of freedom is 2.54.
+T_LIMIT = 2.6
+#: Growth of less than this share of the arrivals is not worth a word (completions at 0.99 of the arrivals or more).
+MATERIAL = 0.01
+#: Standard errors by which latencies must have grown too.
+Z_LIMIT = 3.0
+#: By Little's law a queue that grew by G raises latencies by G / rate, and the median of one half over the other's by
+#: half of that. Latencies that grew by less than a tenth of it drift for some other reason, while the endpoint still
+#: fills up.
+EXPLAINED = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What happened between ``since_ns`` and ``until_ns``.
+
+    ``in_flight`` at both ends; ``arrivals`` between them; ``statistic``: t of the growth; ``latency_ns``: median
+    latency of the requests due in the first and in the second half, infinite for what was never over. ``growing``: the
+    growth is more than 1 % of the arrivals, more than chance, and requests take longer by what such a queue means.
+    """
+
+    since_ns: int
+    until_ns: int
+    in_flight: tuple[int, int]
+    arrivals: int
+    statistic: float
+    latency_ns: tuple[float, float]
+    growing: bool
+
+
+def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
+    """Judge an open loop of constant rate by when requests were due and when they were over (-1: never).
+
+    The window is the last two thirds of the schedule: during the first an endpoint fills up. Where answers take longer
+    than that, requests in flight still grow in the window, and only latencies that grow as well tell a queue from
+    filling up. None: too few requests to say.
+    """
+    if len(due_ns) < MIN_ARRIVALS:
+        return None
+    since, until = int(due_ns.min() + np.ptp(due_ns) // 3), int(due_ns.max())
+    edges = np.linspace(since, until, BLOCKS + 1)
+    over = np.sort(np.where(done_ns == -1, np.iinfo(np.int64).max, done_ns))
+    arrived = np.searchsorted(np.sort(due_ns), edges, side="right")
+    flying = arrived - np.searchsorted(over, edges, side="right")
+    arrivals = int(arrived[-1] - arrived[0])
+    if arrivals < MIN_ARRIVALS:
+        return None
+    parts = np.diff(flying).astype(np.float64)
+    growth = float(parts.sum())
+    error = float(parts.std(ddof=1)) * math.sqrt(BLOCKS)
+    statistic = growth / error if error else math.inf * growth if growth else 0.0
+    took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
+    middle = (since + until) // 2
+    early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
+    medians = float(np.median(early)), float(np.median(late))
+    slower = medians[1] - medians[0] if math.isfinite(medians[1]) else math.inf
+    explained = slower * arrivals / (until - since) > EXPLAINED * growth / 2
+    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and u_errors(late, early) > Z_LIMIT and explained
+    return Backlog(since, until, (int(flying[0]), int(flying[-1])), arrivals, statistic, medians, growing)

@@ -1,12 +1,13 @@
 """Were the answers right? Outputs against references, sample by sample, and objectives on them.
 
-``exact_match``: the same text but for white space around it; of a tensor, the same numbers. ``token_match``: the share of
-places, word by word, at which output and reference have the same word; the longer one has that many places. ``wer``: word
-errors (substituted, left out, added) over the words of all references; words are split at white space and nothing is folded.
-``top1``: the place of a tensor's largest number, or the one whole number that it holds, or the text, is the expected label.
+``exact_match``: the same text but for white space around it; of a tensor, the same numbers. ``token_match``: the share
+of places, word by word, at which output and reference have the same word; the longer one has that many places. ``wer``:
+word errors (substituted, left out, added) over the words of all references; words are split at white space and nothing
+is folded. ``top1``: the place of a tensor's largest number, or the one whole number that it holds, or the text, is the
+expected label.
 
-A sample that failed or has no output is wrong; with one, the word error rate is infinite. Nothing about requests or files is
-known here.
+A sample that failed or has no output is wrong; with one, the word error rate is infinite. Nothing about requests or
+files is known here.
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.metrics.edits import word_errors
+from plimsoll.slo.metrics.word_errors import fewest_edits
 from plimsoll.slo.objectives.objective import ACCURACY_SHARES, Objective, show
-from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, judge_words, not_compared
+from plimsoll.slo.objectives.objective_verdict import (
+    ObjectiveVerdict,
+    as_observed,
+    by_test,
+    judge_words,
+    no_data,
+    not_compared,
+)
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics.share import Course, share_test
@@ -40,8 +48,8 @@ class Answer:
 class Scores:
     """Of each sample: ``answered``, and by metric whether it is ``right`` (``exact_match``, ``top1``).
 
-    ``matched`` of ``places`` tokens, and word ``errors`` against ``words`` of the reference, of texts only (0 elsewhere; of an
-    answer that is missing every place is wrong). ``metrics``: those that the references allow.
+    ``matched`` of ``places`` tokens, and word ``errors`` against ``words`` of the reference, of texts only (0
+    elsewhere; of an answer that is missing every place is wrong). ``metrics``: those that the references allow.
     """
 
     metrics: tuple[str, ...]
@@ -56,7 +64,7 @@ class Scores:
         return len(self.answered)
 
     def observed(self, metric: str) -> float:
-        """The metric over all samples; NaN where there is nothing, +inf for a word error rate with an output missing."""
+        """The metric over all samples; NaN where there is nothing, +inf for a word error rate that lacks an output."""
         if metric not in self.metrics or not len(self):
             return float("nan")
         if metric in ACCURACY_SHARES:
@@ -69,7 +77,7 @@ class Scores:
 
 
 def score(answers: Sequence[Answer | None], expected: Sequence[Any]) -> Scores:
-    """Compare each answer (None: it failed or is missing) with what is expected: a text, a label, or a list of numbers."""
+    """Compare each answer (None: it failed or is missing) with what is expected: a text, a label, or numbers."""
     n = len(expected)
     texts = [isinstance(one, str) for one in expected]
     labels = [isinstance(one, int | float) and not isinstance(one, bool) for one in expected]
@@ -91,8 +99,9 @@ def score(answers: Sequence[Answer | None], expected: Sequence[Any]) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One metric over all samples: ``value`` 0 to 1, None where an answer is missing or nothing is known; ``right`` ``of`` so many
-    samples, or words of token_match; of wer ``errors`` instead. ``interval`` is exact; None: a fact about this set.
+    """One metric over all samples: ``value`` 0 to 1, None where an answer is missing or nothing is known; ``right``
+    ``of`` so many samples, or words of token_match; of wer ``errors`` instead. ``interval`` is exact; None: a fact
+    about this set.
     """
 
     value: float | None
@@ -159,7 +168,7 @@ def _words(text: str | None, want: str) -> tuple[int, int, int, int]:
         return 0, len(reference), len(reference), len(reference)
     output = text.split()
     same = sum(a == b for a, b in zip(output, reference, strict=False))
-    return same, max(len(output), len(reference)), word_errors(reference, output), len(reference)
+    return same, max(len(output), len(reference)), fewest_edits(reference, output), len(reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +186,7 @@ class Compared:
     def judge(
         self, records: Records, confidence: sure.Probability, along: Course | None = None
     ) -> tuple[ObjectiveVerdict, ...]:
-        """One verdict for each objective. The scores have every planned sample; where there are none, a run of speech has
-        counted words.
-        """
+        """One verdict for each objective. Where there are no scores, a run of speech has counted words."""
         if self.scores is None:
             return tuple(judge_words(one, records, confidence) for one in self.objectives)
         return tuple(judge_accuracy(one, self.scores, confidence) for one in self.objectives)
@@ -200,36 +207,15 @@ def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure
     observed = scores.observed(metric)
     n, missing = len(scores), int((~scores.answered).sum())
     if observed != observed:
-        nan = float("nan")
-        detail = (
-            f"the references allow {', '.join(scores.metrics)} and not {metric}. Give texts for token_match and wer, labels "
-            "for top1"
-        )
-        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+        allowed = f"the references allow {', '.join(scores.metrics)} and not {metric}"
+        return no_data(objective, f"{allowed}. Give texts for token_match and wer, labels for top1")
     lacking = f", {missing} of them without an output" if missing else ""
     if metric not in ACCURACY_SHARES:
         detail = f"{show(observed, 'ratio')} over {n} samples{lacking}; judged as observed"
-        kept = bool(objective.met_by(observed))
-        return ObjectiveVerdict(
-            objective, "PASS" if kept else "FAIL", observed, (observed, observed), n, 0, detail, failed=missing
-        )
+        return as_observed(objective, observed, (observed, observed), n, detail, failed=missing)
     test = share_test(~scores.right[metric], 1 - objective.exact_threshold, confidence)
     low, high = 1 - test.interval[1], 1 - test.interval[0]
     detail = f"{n - test.bad} of {n} samples are right{lacking}; {show(low, 'ratio')} to {show(high, 'ratio')}"
     if test.outcome == "INCONCLUSIVE":
         detail += f"; {test.n_needed} samples would decide" if test.n_needed else "; no number of samples would decide"
-    return ObjectiveVerdict(
-        objective=objective,
-        outcome=test.outcome,
-        observed=observed,
-        interval=(low, high),
-        n=n,
-        n_needed=test.n_needed,
-        detail=detail,
-        bad=test.bad,
-        max_bad_allowed=test.allowed,
-        p_pass=test.p_pass,
-        p_fail=test.p_fail,
-        design_effect=test.design_effect,
-        failed=missing,
-    )
+    return by_test(objective, test, observed, (low, high), detail, failed=missing)

@@ -7,7 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import Phase, Records, Status, TokensFrom
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.metrics.speech import PREBUFFERS_NS, playback
+from plimsoll.slo.metrics.word_errors import WordErrorRate, by_slice, word_error_rate
+from plimsoll.slo.objectives.goodput import per_second, span_ns
+from plimsoll.slo.records.records import (
+    PACE_CAPTURE,
+    PACE_EAGER,
+    PACE_FILE,
+    PACE_OTHER,
+    BoolArray,
+    IntArray,
+    Phase,
+    Records,
+    Status,
+    TokensFrom,
+)
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.validity.lateness import Lag, summary
 
 #: Error texts that are told apart, whatever the size of the run.
 MAX_ERRORS = 20
@@ -24,11 +41,12 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """``errors``: the most frequent texts; ``other_errors``: failures without one of them. ``asked_exactly``: successes of which an
-    exact number of output tokens was asked and whose server counted them, ``short_of_asked`` those that had fewer.
+    """``errors``: the most frequent texts; ``other_errors``: failures without one of them. ``asked_exactly``: successes
+    of which an exact number of output tokens was asked and whose server counted them, ``short_of_asked`` those that had
+    fewer.
 
-    Of the successes, ``guessed_output`` have their tokens counted by chunks and ``planned_input`` their prompt's length from the
-    plan. ``all_empty_400``: every request was refused by a 400 without a word.
+    Of the successes, ``guessed_output`` have their tokens counted by chunks and ``planned_input`` their prompt's length
+    from the plan. ``all_empty_400``: every request was refused by a 400 without a word.
     """
 
     measured: int
@@ -46,7 +64,6 @@ class Counts:
 
 
 def count(records: Records) -> Counts:
-    """The counts of a run."""
     measured = records["phase"] == Phase.MEASURE
     status = records["status"][measured]
     number_of = np.bincount(status, minlength=len(Status))
@@ -87,3 +104,110 @@ def _all_empty_400(records: Records) -> bool:
     if not bool((records["code"][records.in_measure] == 400).all()):
         return False
     return {"HTTP 400"} == set(records.measured().texts("error"))
+
+
+# -- speech as a whole -------------------------------------------------------------------------------------------------
+
+# What only a run of speech as a whole has: pooled word errors by slice, playback under several buffers, seconds of
+# audio per second. What single sessions did is in the indicators, and whether the audio went out in time is the
+# generator's part (``slo/validity/lateness.py``). Nothing is judged.
+
+_PACES = {
+    PACE_FILE: "file or burst",
+    PACE_CAPTURE: "1x as captured",
+    PACE_EAGER: "1x eager",
+    PACE_OTHER: "another speed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Buffered:
+    """Every answer played at 1x, begun with ``prebuffer_ns`` of audio gathered first. ``stall_ratio`` is pooled: time
+    stood still over time from start to end; ``without_stall``: the share of answers that played without a break.
+    """
+
+    prebuffer_ns: int
+    stall_ratio: float
+    without_stall: float
+    longest_stall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Playback:
+    """Of the ``n`` successful answers with audio. ``startup_delay_ns``: what each one needs to play without a break."""
+
+    n: int
+    startup_delay_ns: Lag
+    buffers: tuple[Buffered, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """``sessions`` measured requests with audio in or out, by how they were paced; those that only received are in no
+    pace.
+
+    Audio per second is of successful requests, None where none went that way. ``false_endpoints`` per successful
+    session that had endpoints. ``outside_rtf``: requests of paced audio, which has no real-time factor.
+    """
+
+    sessions: int
+    paces: Mapping[str, int]
+    audio_in_per_s: float | None
+    audio_out_per_s: float | None
+    wer: WordErrorRate | None
+    slices: Mapping[str, WordErrorRate]
+    false_endpoints: float | None
+    outside_rtf: int
+    playback: Playback | None
+
+
+def speech(records: Records, confidence: Probability) -> Speech | None:
+    """None for a run without audio."""
+    if records.session is None:
+        return None
+    pace = records["pace"]
+    audio = records.in_measure & ((pace >= PACE_FILE) | (records["media_out_ns"] >= 0) | (records["words"] >= 0))
+    if not audio.any():
+        return None
+    cut_off = measure(catalogue()["false_endpoints"], records)
+    inside = cut_off.values[np.isfinite(cut_off.values)]
+    return Speech(
+        sessions=int(np.count_nonzero(audio)),
+        paces={name: int(n) for code, name in _PACES.items() if (n := np.count_nonzero(audio & (pace == code)))},
+        audio_in_per_s=_rate(records, "media_ns", audio & (pace >= PACE_FILE)),
+        audio_out_per_s=_rate(records, "media_out_ns", audio),
+        wer=word_error_rate(records, confidence),
+        slices=by_slice(records, confidence),
+        false_endpoints=float(inside.mean()) if len(inside) else None,
+        outside_rtf=int(np.count_nonzero(audio & (pace >= PACE_CAPTURE))),
+        playback=_playback(records),
+    )
+
+
+def _rate(records: Records, column: str, rows: BoolArray) -> float | None:
+    """Seconds of audio per second of the run."""
+    known = rows & (records[column] >= 0)
+    if not known.any():
+        return None
+    return per_second(float(records[column][known & records.ok].sum()) * 1e-9, span_ns(records))
+
+
+def _playback(records: Records) -> Playback | None:
+    answers = records.in_measure & records.ok
+    buffers: list[Buffered] = []
+    needed: IntArray = np.empty(0, np.int64)
+    for prebuffer in PREBUFFERS_NS:
+        played = playback(records, prebuffer)
+        rows = answers & played.valid
+        if not rows.any():
+            return None
+        stalled, media, needed = played.stalled_ns[rows], played.media_ns[rows], played.required_ns[rows]
+        buffers.append(
+            Buffered(
+                prebuffer_ns=prebuffer,
+                stall_ratio=float(stalled.sum() / (stalled.sum() + media.sum())),
+                without_stall=float((played.underruns[rows] == 0).mean()),
+                longest_stall_ns=int(played.longest_ns[rows].max()),
+            )
+        )
+    return Playback(len(needed), summary(needed), tuple(buffers))

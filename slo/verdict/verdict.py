@@ -4,8 +4,8 @@ PASS needs every objective to pass, so several of them make a wrong PASS no like
 1982). FAIL needs one, so their p values go through Holm's step-down first (1979): the chance that any kept promise is
 called broken stays below 1 - confidence however many there are.
 
-In an open loop each objective is judged at both ends of the generator's lateness (``slo/validity/bracket.py``); what is certain of one
-objective is said, whatever is not certain of another.
+In an open loop each objective is judged at both ends of the generator's lateness (``slo/validity/bracket.py``); what is
+certain of one objective is said, whatever is not certain of another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics.distribution import exact
 from plimsoll.slo.statistics.share import Course, course
-from plimsoll.slo.validity import repeats
+from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.bracket import both_ends, lower_end, names_of
 from plimsoll.slo.validity.validity import Validity
 
@@ -80,14 +80,17 @@ def judge(
     good: Goodput | None = None,
     along: Course | None = None,
 ) -> Verdict:
-    """Judge the measured rows, whose goodput and course may be known. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
+    """Judge the measured rows, whose goodput and course may be known.
+
+    ``confidence`` is of each bound alone (one-sided), between 0 and 1.
+    """
     along = course_of(records, validity) if along is None else along
     judged = holm(both(records, objectives, validity, confidence, slos, good, along), confidence, along.span_ns)
 
     def on_others(others: Records) -> tuple[ObjectiveVerdict, ...]:
         return holm(both(others, objectives, validity, confidence, slos), confidence, along.span_ns)
 
-    judged = repeats.told(judged, records, on_others)
+    judged = bracket.with_repeats_failed(judged, records, on_others)
     if validity.outcome == "INVALID":
         return Verdict("INVALID", validity.reasons, judged, float(exact(confidence)))
     outcomes = [v.outcome for v in judged]
@@ -103,8 +106,9 @@ def judge(
 
 
 def course_of(records: Records, validity: Validity) -> Course:
-    """The course of a run: on a schedule or not, and with a backlog that grew to its end or not, at either end of lateness."""
-    return course(records, planned=validity.arrivals is not None, growing=validity.unstable is not None)
+    """The course of a run, at either end of lateness: on a schedule or not, with a backlog that grew or not."""
+    offered = validity.offered_per_s if validity.paced else 0.0
+    return course(records, validity.arrivals is not None, validity.unstable is not None, offered)
 
 
 def both(
@@ -167,8 +171,9 @@ def holm(
 
 def _undecided(one: ObjectiveVerdict, objectives: int, times: int, alpha: float, span_ns: int) -> ObjectiveVerdict:
     detail = (
-        f"{one.detail.partition(BY_DISTANCE)[0]}; broken by its own bound (p = {one.p_fail:.2g}), but among {objectives} objectives one in "
-        f"{objectives} looks so more often (Holm: p = {min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
+        f"{one.detail.partition(BY_DISTANCE)[0]}; broken by its own bound (p = {one.p_fail:.2g}), but among "
+        f"{objectives} objectives one in {objectives} looks so more often (Holm: p = "
+        f"{min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
     )
     needed = _needed(one, times, alpha)
     return replace(
@@ -199,8 +204,8 @@ def _unless_unstable(
 ) -> tuple[Outcome, tuple[str, ...]]:
     """A FAIL stands: with a growing backlog a longer run only fails by more. Nothing else does.
 
-    A PASS was kept by stopping in time, more requests would decide nothing, and percentiles without objectives are those of
-    this length of run alone.
+    A PASS was kept by stopping in time, more requests would decide nothing, and percentiles without objectives are
+    those of this length of run alone.
     """
     if unstable is None:
         return outcome, reasons

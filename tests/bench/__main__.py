@@ -1,8 +1,8 @@
 """``make bench``: Plimsoll beside its peers, then the CPU cost of the hot path per unit of work, beside its baseline.
 
-Figures of the cases are scaled by a calibration loop, so that a slower or busier machine does not look like slower code. A
-case fails when it is more than 10 % and more than three standard errors above its baseline. ``--save`` writes a new
-baseline, ``--save-doc`` the table of the peers into docs/evidence/performance.md.
+Figures of the cases are scaled by a calibration loop, so that a slower or busier machine does not look like slower
+code. A case fails when it is more than 10 % and more than three standard errors above its baseline. ``--save`` writes a
+new baseline, ``--save-doc`` the table of the peers into docs/evidence/performance.md.
 """
 
 from __future__ import annotations

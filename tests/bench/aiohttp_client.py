@@ -1,7 +1,9 @@
-"""The Python baseline, in a process of its own: ``python -m tests.bench.aiohttp_client SPEC`` prints its figures as JSON.
+"""The Python baseline, in a process of its own: ``python -m tests.bench.aiohttp_client SPEC`` prints its figures as
+JSON.
 
-A plain closed loop on uvloop. ``small`` keeps when each request began and ended. ``sse`` also stamps each event and takes
-its JSON apart with orjson as it comes, which is what most load generators for language models do. It judges nothing.
+A plain closed loop on uvloop. ``small`` keeps when each request began and ended. ``sse`` also stamps each event and
+takes its JSON apart with orjson as it comes, which is what most load generators for language models do. It judges
+nothing.
 """
 
 from __future__ import annotations

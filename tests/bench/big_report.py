@@ -2,7 +2,7 @@
 
 It makes up the records of a Poisson run (1,000,000 requests of 50 chunks by default), seals them as a run would, and then
 times ``plimsoll report``: every metric, the verdict, report.json and report.html, in a process of its own.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def main() -> int:
         del sealed
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "plimsoll", "report", str(Path(folder) / "run"), "--slo", "p99(ttft) <= 200ms", "--slo", "p99(itl) <= 40ms", "--json"],
+            [sys.executable, "-m", "plimsoll", "report", str(Path(folder) / "run"), "--slo", "p99(ttft) <= 200ms", "--slo", "p99(itl) <= 40ms", "--json"],  # noqa: E501
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         took = time.monotonic() - begun

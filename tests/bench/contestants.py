@@ -1,7 +1,7 @@
 """One round of each contestant: run it pinned, read what it did, give plain figures. It compares nothing.
 
-The figures of a round: ``requests_per_s``, ``events_per_s`` and ``queries_per_s``; ``cpu_us`` client
-processor time a request or a query; ``events_per_cpu_s`` token events per second of it; ``server`` the server's share of its core.
+The figures of a round: ``requests_per_s``, ``events_per_s`` and ``queries_per_s``; ``cpu_us`` client processor time a
+request or a query; ``events_per_cpu_s`` token events per second of it; ``server`` the server's share of its core.
 
 A rate is what was done within the seconds of the load, divided by them: what is still in flight then is waited for, and
 counts for the processor time only.
@@ -105,7 +105,10 @@ def wrk_small(bench: Bench, server: Server) -> Round:
 
 
 def wrk_sse(bench: Bench, server: Server, streams: int, path: str, stream_bytes: int) -> Round:
-    """wrk takes the chunks apart and drops them: what C costs without stamps and records. Events by the bytes it read."""
+    """wrk takes the chunks apart and drops them: what C costs without stamps and records.
+
+    Events by the bytes it read.
+    """
     before = server.cpu_s()
     told, cpu_s = _wrk(bench, f"{server.url}{path}", CHAT, streams)
     seconds, events = told["us"] / 1e6, told["bytes"] / stream_bytes * TOKENS
@@ -166,7 +169,10 @@ class Run:
 
 
 def plimsoll(bench: Bench, *arguments: str) -> Run:
-    """``plimsoll run`` with one worker, all of its processes on the client's core. Raises RuntimeError if a record lacks."""
+    """``plimsoll run`` with one worker, all of its processes on the client's core.
+
+    Raises RuntimeError if a record lacks.
+    """
     with tempfile.TemporaryDirectory(prefix="plimsoll-bench-") as folder:
         out = Path(folder, "run")
         command = [sys.executable, "-m", "plimsoll", "run", "--workers", "1", "--out", str(out), "--json", *arguments]

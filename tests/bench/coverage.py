@@ -4,10 +4,10 @@
     python -m tests.bench.coverage --power      requests for a PASS in nine runs of ten, half of the allowed share being bad
     python -m tests.bench.coverage --breaks     a slow mode that a short run need not meet
 
-For each process, load and number of requests: the share of runs that PASS and that FAIL when the true share of bad requests
-is 0.5, 0.8, 1, 1.25 and 2 times the allowed one, and when the true percentile is a tenth of the limit, for p50, p90, p99 and
-p99.9. The limits are the true percentiles, from 24 million requests simulated apart (``TRUE``).
-"""
+For each process, load and number of requests: the share of runs that PASS and that FAIL when the true share of bad
+requests is 0.5, 0.8, 1, 1.25 and 2 times the allowed one, and when the true percentile is a tenth of the limit, for
+p50, p90, p99 and p99.9. The limits are the true percentiles, from 24 million requests simulated apart (``TRUE``).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ FAR = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Shares of runs, in per cent, of one process, load, length and allowed share: (PASS, FAIL) by multiple, PASS far."""
+    """Shares of runs, in per cent, of one process, load, length and allowed share: (PASS, FAIL) by multiple, PASS
+    far.
+    """
 
     process: str
     load: float
@@ -112,7 +114,9 @@ def passes(values: np.ndarray, limit: float, allowed: str, flying: float = 0.0) 
 
 
 def power(process: str, load: float, allowed: str, runs: int) -> tuple[int, float]:
-    """(n, share of PASS): the first of a ladder of lengths, each 1.08 times the last, from which on nine in ten pass."""
+    """(n, share of PASS): the first of a ladder of lengths, each 1.08 times the last, from which on nine in ten
+    pass.
+    """
     ordered = truth(process, load)
     limit = limit_at(ordered, float(allowed) / 2)
     n = sure.passing(Fraction(allowed), Fraction(allowed) / 2, "0.95", "0.9")
@@ -129,7 +133,9 @@ def power(process: str, load: float, allowed: str, runs: int) -> tuple[int, floa
 
 
 def outages(length: int, n: int, runs: int, allowed: str = "0.01") -> float:
-    """Share of PASS where the allowed share is bad in truth, in outages of ``length`` requests that are 100 times as slow."""
+    """Share of PASS where the allowed share is bad in truth, in outages of ``length`` requests that are 100 times as
+    slow.
+    """
     rng = np.random.default_rng([5, length, n])
     passed = 0
     for _ in range(runs):
@@ -147,14 +153,16 @@ def row(cell: Cell) -> str:
     """One line of the table."""
     at = [f"{cell.outcomes[m][0]:.1f} / {cell.outcomes[m][1]:.1f}" if m in cell.outcomes else "" for m in MULTIPLES]
     p = f"p{(1 - float(cell.allowed)) * 100:g}"
-    return f"| {cell.process} {cell.load:g} | {cell.n:,} | {p} | {' | '.join(at)} | {cell.far:.0f} | {'; '.join(cell.faults())} |"
+    return f"| {cell.process} {cell.load:g} | {cell.n:,} | {p} | {' | '.join(at)} | {cell.far:.0f} | {'; '.join(cell.faults())} |"  # noqa: E501
 
 
-HEAD = "| process | n | p | 0.5 x | 0.8 x | 1 x | 1.25 x | 2 x | far | beyond what is promised |\n|---|---|---|---|---|---|---|---|---|---|"
+HEAD = "| process | n | p | 0.5 x | 0.8 x | 1 x | 1.25 x | 2 x | far | beyond what is promised |\n|---|---|---|---|---|---|---|---|---|---|"  # noqa: E501
 
 
 def worst(found: Sequence[Cell]) -> list[str]:
-    """A line for each process and percentile: the most wrong PASS and FAIL over its loads and lengths, and the least PASS far away."""
+    """A line for each process and percentile: the most wrong PASS and FAIL over its loads and lengths, and the least
+    PASS far away.
+    """
     lines = [
         "| process | p | PASS at the limit | FAIL at the limit | PASS at 2 x | PASS far, from 1,000 on |",
         "|---|---|---|---|---|---|",
@@ -166,8 +174,8 @@ def worst(found: Sequence[Cell]) -> list[str]:
             twice = [cell.outcomes[2.0][0] for cell in those if 2.0 in cell.outcomes]
             far = [cell.far for cell in those if cell.n >= (1_000 if allowed != "0.001" else 2_995)]
             lines.append(
-                f"| {process} | p{(1 - float(allowed)) * 100:g} | {passed:.1f} % | {failed:.1f} % | {f'{max(twice):.1f} %' if twice else ''} | "
-                f"{f'{min(far):.0f} %' if far else ''} |"
+                f"| {process} | p{(1 - float(allowed)) * 100:g} | {passed:.1f} % | {failed:.1f} % | "
+                f"{f'{max(twice):.1f} %' if twice else ''} | {f'{min(far):.0f} %' if far else ''} |"
             )
     return lines
 

@@ -1,8 +1,10 @@
-"""``python -m tests.bench.fixed_models [MODEL...]``: what the models of fixed outputs do behind their batcher, on this machine's CPU.
+"""``python -m tests.bench.fixed_models [MODEL...]``: what the models of fixed outputs do behind their batcher, on this
+machine's CPU.
 
-Each caller asks for one sample at a time and asks again when it has its answer; no network. One line for each longest batch: alone
-first, then with two callers for each seat of a batch. Times of the CPU stay true on a busy host: ``forward`` is the model's thread alone,
-for one batch (median), ``all told`` the whole process, for one sample. Latency and rate by the clock are true on an idle host only.
+Each caller asks for one sample at a time and asks again when it has its answer; no network. One line for each longest
+batch: alone first, then with two callers for each seat of a batch. Times of the CPU stay true on a busy host:
+``forward`` is the model's thread alone, for one batch (median), ``all told`` the whole process, for one sample. Latency
+and rate by the clock are true on an idle host only.
 """
 
 from __future__ import annotations
@@ -112,16 +114,17 @@ async def drive(model: Any, requests: Sequence[Sequence[Tensor]], max_batch: int
     await batcher.stop()
     p50, p99 = (statistics.quantiles(took, n=100)[i] * 1e3 for i in (49, 98))
     return (
-        f"| `{model.name}` | {max_batch} | {n_callers} | {len(took) / len(metered.forward_s):.1f} "
-        f"| {statistics.median(metered.forward_s) * 1e3:.1f} ms | {cpu / len(took) * 1e3:.2f} ms | {len(took) / cpu:,.0f} "
-        f"| {len(took) / seconds:,.0f}/s | {p50:.1f} ms | {p99:.1f} ms |"
+        f"| `{model.name}` | {max_batch} | {n_callers} | {len(took) / len(metered.forward_s):.1f} | "
+        f"{statistics.median(metered.forward_s) * 1e3:.1f} ms | {cpu / len(took) * 1e3:.2f} ms | "
+        f"{len(took) / cpu:,.0f} | {len(took) / seconds:,.0f}/s | {p50:.1f} ms | {p99:.1f} ms |"
     )
 
 
 def main(names: Sequence[str]) -> None:
     """Print the table."""
     print(
-        "| model | max batch | callers | samples in a batch | forward | all told | samples per CPU second | rate | p50 | p99 |"
+        "| model | max batch | callers | samples in a batch | forward | all told | samples per CPU second | rate | "
+        "p50 | p99 |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in names or MODULES:

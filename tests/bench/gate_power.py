@@ -1,8 +1,9 @@
-"""How often does `compare` cry regression when every quantity is worse by exactly what is tolerated? And what does it find?
+"""How often does `compare` cry regression when every quantity is worse by exactly what is tolerated? And what does it
+find?
 
-``python -m tests.bench.gate_power [COMPARISONS]`` prints the tables of docs/evidence/compare-statistics.md. Six quantities of made runs:
-percentiles of log-normal requests, drawn by the exact distribution of their order statistics, a rate, and a binomial share of
-errors; each run has a factor of its own per quantity. Sends no load and reads no clock.
+``python -m tests.bench.gate_power [COMPARISONS]`` prints the tables of docs/evidence/compare-statistics.md. Six
+quantities of made runs: percentiles of log-normal requests, drawn by the exact distribution of their order statistics,
+a rate, and a binomial share of errors; each run has a factor of its own per quantity. Sends no load and reads no clock.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import ndtr, ndtri
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within
 from plimsoll.slo.comparison.compare import compare
-from plimsoll.slo.comparison.one_run import Within
 from plimsoll.slo.comparison.quantity import STREAMED, parse_all
 from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.statistics import share
@@ -34,7 +34,9 @@ _DRIFT = 0.08
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row: ``spreads`` are of base and candidate between runs; ``together``: correlation of one run's quantities."""
+    """One row: ``spreads`` are of base and candidate between runs; ``together``: correlation of one run's
+    quantities.
+    """
 
     runs: tuple[int, int]
     tolerance: float = 0.05
@@ -46,7 +48,8 @@ class Cell:
 def arm(
     name: str, rng: np.random.Generator, cell: Cell, side: int, by: float, share: float, drift: FloatArray, only: bool
 ) -> Arm:
-    """Runs whose times are ``1 + by`` times as long, whose rate is ``1 - by`` of the usual, and whose errors are ``share``.
+    """Runs whose times are ``1 + by`` times as long, whose rate is ``1 - by`` of the usual, and whose errors are
+    ``share``.
 
     ``only``: of these p99(ttft) alone is changed.
     """

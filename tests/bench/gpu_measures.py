@@ -1,8 +1,9 @@
-"""How fast the language model is on a device, and how fast it could be: steps through the runner's seam beside two rooflines.
+"""How fast the language model is on a device, and how fast it could be: steps through the runner's seam beside two
+rooflines.
 
-A roofline here is a bound from counting: bytes that a decoding step must read at the device's bandwidth, or operations that a
-prompt needs at its peak. Both peaks are measured on the same device (a copy, a large product) and taken from the data sheet.
-Steps go through the call that the engine makes, one after the other; it measures, it judges nothing.
+A roofline here is a bound from counting: bytes that a decoding step must read at the device's bandwidth, or operations
+that a prompt needs at its peak. Both peaks are measured on the same device (a copy, a large product) and taken from the
+data sheet. Steps go through the call that the engine makes, one after the other; it measures, it judges nothing.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ def decoding(runner: LlamaRunner, *, batch: int, context: int, steps: int = 60) 
             for row in range(batch)
         ]
         tokens = runner.step(chunks)
-    # A step that runs ahead is under way before it is asked for: a step's time is that of all of them by their number, with
-    # what lies between two calls.
+    # A step that runs ahead is under way before it is asked for: a step's time is that of all of them by their number,
+    # with what lies between two calls.
     seconds = (time.perf_counter() - begun_s) / (steps - cold)
     itemsize = runner.itemsize
     n_bytes = runner.shape.step_bytes(batch, context, itemsize)
@@ -163,7 +164,7 @@ def described(shape: LlamaShape, context: int) -> str:
     """The arithmetic of the rooflines, in words."""
     one, many = shape.step_bytes(1, context, 2), shape.step_bytes(64, context, 2)
     return (
-        f"matrices {shape.matrix_parameters() * 2 / 1e9:.2f} GB, keys and values {shape.kv_bytes(2) / 1024:.0f} KiB a token; "
-        f"a step at a context of {context}: {one / 1e9:.2f} GB alone, {many / 1e9:.2f} GB at batch 64; "
-        f"a prompt of 2048 tokens: {shape.prompt_flops(2048) / 1e12:.1f} TFLOP"
+        f"matrices {shape.matrix_parameters() * 2 / 1e9:.2f} GB, keys and values {shape.kv_bytes(2) / 1024:.0f} KiB a "
+        f"token; a step at a context of {context}: {one / 1e9:.2f} GB alone, {many / 1e9:.2f} GB at batch 64; a "
+        f"prompt of 2048 tokens: {shape.prompt_flops(2048) / 1e12:.1f} TFLOP"
     )

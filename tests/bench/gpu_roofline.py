@@ -1,7 +1,9 @@
-"""``python -m tests.bench.gpu_roofline``: the language model's steps on this machine's CUDA device beside their rooflines.
+"""``python -m tests.bench.gpu_roofline``: the language model's steps on this machine's CUDA device beside their
+rooflines.
 
-One command, some minutes: it draws the weights of a preset on the device, measures the device's own peaks, then decoding at batch 1
-and 64 and a prompt of 2048 tokens, and prints a table and what was to be reached. Without a CUDA device it says so and ends with 2.
+One command, some minutes: it draws the weights of a preset on the device, measures the device's own peaks, then
+decoding at batch 1 and 64 and a prompt of 2048 tokens, and prints a table and what was to be reached. Without a CUDA
+device it says so and ends with 2.
 """
 
 from __future__ import annotations
@@ -97,12 +99,14 @@ def table(rows: list[gpu_measures.Measured], measured: gpu_measures.Peaks, sheet
     from tests.bench.gpu_measures import TARGETS
 
     lines = [
-        f"measured peaks: {measured.bandwidth / 1e12:.2f} TB/s by a copy, {measured.flops / 1e12:.0f} TFLOP/s by a product",
+        f"measured peaks: {measured.bandwidth / 1e12:.2f} TB/s by a copy, {measured.flops / 1e12:.0f} TFLOP/s by a "
+        "product",
         "data sheet: unknown device"
         if sheet is None
         else f"data sheet: {sheet.bandwidth / 1e12:.2f} TB/s, {sheet.flops / 1e12:.0f} TFLOP/s in dense bf16",
         "",
-        "| step | must read | must compute | time | GB/s | TFLOP/s | of measured peak | of data sheet | target | kept |",
+        "| step | must read | must compute | time | GB/s | TFLOP/s | of measured peak | of data sheet | target | "
+        "kept |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -110,9 +114,10 @@ def table(rows: list[gpu_measures.Measured], measured: gpu_measures.Peaks, sheet
         judged = row.share(measured) if of_sheet is None else of_sheet
         target = TARGETS[row.name]
         lines.append(
-            f"| {row.name} | {row.n_bytes / 1e9:.2f} GB | {row.flops / 1e12:.2f} TFLOP | {row.seconds * 1e3:.2f} ms "
-            f"| {row.n_bytes / row.seconds / 1e9:.0f} | {row.flops / row.seconds / 1e12:.0f} | {row.share(measured):.0%} "
-            f"| {'-' if of_sheet is None else f'{of_sheet:.0%}'} | {target:.0%} | {'yes' if judged >= target else '**no**'} |"
+            f"| {row.name} | {row.n_bytes / 1e9:.2f} GB | {row.flops / 1e12:.2f} TFLOP | {row.seconds * 1e3:.2f} ms | "
+            f"{row.n_bytes / row.seconds / 1e9:.0f} | {row.flops / row.seconds / 1e12:.0f} | "
+            f"{row.share(measured):.0%} | {'-' if of_sheet is None else f'{of_sheet:.0%}'} | {target:.0%} | "
+            f"{'yes' if judged >= target else '**no**'} |"
         )
     return "\n".join(lines)
 

@@ -1,5 +1,5 @@
-"""What gRPC costs the client's process, per call, per streamed message and per live frame, with no network: the bytes of a
-server are fed in, and what we write is dropped. System calls are not in it; ``tests.bench.grpc_cost`` has them.
+"""What gRPC costs the client's process, per call, per streamed message and per live frame, with no network: the bytes
+of a server are fed in, and what we write is dropped. System calls are not in it; ``tests.bench.grpc_cost`` has them.
 """
 
 from __future__ import annotations

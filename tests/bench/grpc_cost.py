@@ -1,8 +1,10 @@
-"""``python -m tests.bench.grpc_cost``: what a gRPC call and a streamed message cost the client, and what its stamps are worth.
+"""``python -m tests.bench.grpc_cost``: what a gRPC call and a streamed message cost the client, and what its stamps are
+worth.
 
-Four clients in one run, interleaved, the client on one core and the server on another: grpcio (``grpc.aio``), the ``h2``
-library on our stream, and our own HTTP/2, on one shared connection and with a connection for each call. CPU is that of the whole client process (grpcio has threads), settling
-included. Each message carries the instant of its write, so the error of an arrival needs no log: recorded minus written.
+Four clients in one run, interleaved, the client on one core and the server on another: grpcio (``grpc.aio``), the
+``h2`` library on our stream, and our own HTTP/2, on one shared connection and with a connection for each call. CPU is
+that of the whole client process (grpcio has threads), settling included. Each message carries the instant of its write,
+so the error of an arrival needs no log: recorded minus written.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ FRAME_NS = 20_000_000
 
 
 class Ask:
-    """Asks for so many messages, the first so late, so far apart; with ``frames``, as a live call that sends 20 ms frames."""
+    """Asks for so many messages, the first so late, so far apart; with ``frames``, as a live call that sends 20 ms
+    frames.
+    """
 
     def __init__(self, count: int, first_ns: int, gap_ns: int, frames: int = 0) -> None:
         asked = REQUEST.pack(count, first_ns + (frames + 5) * FRAME_NS, gap_ns)
@@ -67,7 +71,10 @@ def client_of(name: str, target: Target, clock: LoopClock, ask: Ask) -> Any:
 
 
 class Load:
-    """``in_flight`` calls at once (``rate`` 0), or calls at a rate, until ``total`` are done. Exchanges are settled as they end."""
+    """``in_flight`` calls at once (``rate`` 0), or calls at a rate, until ``total`` are done.
+
+    Exchanges are settled as they end.
+    """
 
     def __init__(self, client: Any, clock: LoopClock, total: int, in_flight: int, rate: float) -> None:
         self._client, self._clock = client, clock
@@ -183,7 +190,8 @@ def origin(core: int) -> Iterator[int]:
         process.stdout.close()
 
 
-#: name, messages a call, ns between them, calls, in flight (closed loop), rate (open loop), frames of 20 ms sent by each.
+#: name, messages a call, ns between them, calls, in flight (closed loop), rate (open loop), frames of 20 ms sent by
+#: each.
 CASES = (
     ("unary, 32 in flight", 1, 0, 3_000, 32, 0.0),
     ("unary, 500/s", 1, 0, 1_000, 0, 500.0),
@@ -217,7 +225,8 @@ def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     only = sys.argv[2] if len(sys.argv) > 2 else ""
     columns = (
-        "cpu_us_per_call", "cpu_us_per_message", "cpu_us_per_frame", "per_s", "cpu", "first_p50", "first_p99", "all_p50",
+        "cpu_us_per_call", "cpu_us_per_message", "cpu_us_per_frame", "per_s", "cpu", "first_p50", "first_p99",
+        "all_p50",
         "all_p99", "frame_lag_p99",
     )  # fmt: skip
     print("| case | client | " + " | ".join(columns) + " |\n|---|---|" + "---|" * len(columns))

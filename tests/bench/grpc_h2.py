@@ -34,7 +34,8 @@ class H2Client:
     def encode(self, payload: Payload) -> Any:
         request = self._dialect.encode(payload)
         headers = [
-            (":method", "POST"), (":scheme", "http"), (":path", request.method), (":authority", "x"), ("te", "trailers"),
+            (":method", "POST"), (":scheme", "http"), (":path", request.method), (":authority", "x"), ("te",
+                "trailers"),
             ("content-type", "application/grpc"), ("grpc-timeout", "60S"), ("user-agent", "plimsoll"),
         ]  # fmt: skip
         return headers, b"".join(map(prefixed, request.messages))

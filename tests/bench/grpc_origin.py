@@ -1,8 +1,9 @@
-"""A gRPC server for measuring clients: raw HTTP/2, one thread, and each message carries the instant at which it was written.
+"""A gRPC server for measuring clients: raw HTTP/2, one thread, and each message carries the instant at which it was
+written.
 
-A request message is three numbers: how many messages to answer with, when the first is due after the request and how far
-apart they are (ns). A response message is the time (CLOCK_MONOTONIC, ns) just before the write that carried it, and the time
-at which it was due. It serves nobody else: no flow control, no checks.
+A request message is three numbers: how many messages to answer with, when the first is due after the request and how
+far apart they are (ns). A response message is the time (CLOCK_MONOTONIC, ns) just before the write that carried it, and
+the time at which it was due. It serves nobody else: no flow control, no checks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """``python -m tests.bench.known_queue``: does the search find the line of queues whose line is known?
 
-``--simulated N``: N searches of each queue in virtual time, under the whole verdict: how near the closed form, how often the
-interval holds it, and how many requests that takes. ``--defaults N``: the same as the command would search with nothing but the
-objective given, its budget of 30 minutes included, where that is not enough for 2 %: what is claimed has to hold. ``--real``: ``plimsoll search`` against the oracle as a queue, over
-loopback, one search a queue; on a machine of two cores nothing else should run.
+``--simulated N``: N searches of each queue in virtual time, under the whole verdict: how near the closed form, how
+often the interval holds it, and how many requests that takes. ``--defaults N``: the same as the command would search
+with nothing but the objective given, its budget of 30 minutes included, where that is not enough for 2 %: what is
+claimed has to hold. ``--real``: ``plimsoll search`` against the oracle as a queue, over loopback, one search a queue;
+on a machine of two cores nothing else should run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ START = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A queue, the objective on it, and how many requests the shortest probe has; the longest has eight times as many."""
+    """A queue, the objective on it, and how many requests the shortest probe has; the longest has eight times as
+    many.
+    """
 
     name: str
     service: Service
@@ -87,7 +90,9 @@ CELLS = (
 
 @dataclass(frozen=True, slots=True)
 class Defaulted:
-    """A search as the command makes it; ``best`` and ``high`` are shares of the line, ``confidence`` is None if nothing is claimed."""
+    """A search as the command makes it; ``best`` and ``high`` are shares of the line, ``confidence`` is None if nothing
+    is claimed.
+    """
 
     outcome: str
     best: float
@@ -119,7 +124,9 @@ def by_default(cell: Cell, seed: int) -> Defaulted:
 
 
 def held(found: Sequence[Defaulted]) -> tuple[float, float, bool]:
-    """Of the answers that claim something: how many hold the line, how many they say do, and whether that agrees (2 errors)."""
+    """Of the answers that claim something: how many hold the line, how many they say do, and whether that agrees (2
+    errors).
+    """
     claims = [one for one in found if one.confidence is not None]
     if not claims:
         return 1.0, 0.0, True
@@ -132,8 +139,8 @@ def defaults(number: int, workers: int) -> int:
     """A table of ``number`` searches a cell; 1 where what is claimed does not hold."""
     failed = 0
     print(
-        "| capacity, objective | answers that claim | line held | said | best above the line | outcomes | best / line: median | upper "
-        "end: median | probes | requests |"
+        "| capacity, objective | answers that claim | line held | said | best above the line | outcomes | best / "
+        "line: median | upper end: median | probes | requests |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(max_workers=workers) as pool:
@@ -143,8 +150,9 @@ def defaults(number: int, workers: int) -> int:
             failed |= not agrees
             counted = Counter(one.outcome for one in found).most_common()
             print(
-                f"| {cell.name} | {np.mean([one.confidence is not None for one in found]):.0%} | {holding:.1%} | {said:.0%} | "
-                f"{np.mean([one.best > 1 for one in found]):.1%} | {', '.join(f'{name} {times}' for name, times in counted)} | "
+                f"| {cell.name} | {np.mean([one.confidence is not None for one in found]):.0%} | {holding:.1%} | "
+                f"{said:.0%} | {np.mean([one.best > 1 for one in found]):.1%} | "
+                f"{', '.join(f'{name} {times}' for name, times in counted)} | "
                 f"{np.median([one.best for one in found]):.2f} | {np.median([one.high for one in found]):.2f} | "
                 f"{np.mean([one.probes for one in found]):.0f} | {np.mean([one.requests for one in found]):,.0f} |",
                 flush=True,
@@ -184,8 +192,8 @@ def simulated(number: int) -> int:
     """A table of ``number`` searches a case; 1 where the interval holds the line less often than it says."""
     failed = 0
     print(
-        "| queue, objective | longest probe | best / line: min, median, max | within 3 % | upper end: median, max | line held | said | "
-        "probes | requests |"
+        "| queue, objective | longest probe | best / line: min, median, max | within 3 % | upper end: median, max | "
+        "line held | said | probes | requests |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)) // 2)) as pool:
@@ -196,9 +204,11 @@ def simulated(number: int) -> int:
             said = float(np.mean([one.confidence for one in found]))
             failed |= held < said - 2 * float(np.sqrt(said * (1 - said) / number))
             print(
-                f"| {case.name} p{case.percent} <= {case.within:g} services | {8 * case.base:,} | {best.min():.3f}, {np.median(best):.3f}, "
-                f"{best.max():.3f} | {np.mean(abs(best - 1) <= NEAR):.0%} | {np.median(high):.3f}, {high.max():.3f} | {held:.0%} | {said:.0%} | "
-                f"{np.mean([one.probes for one in found]):.0f} | {np.mean([one.requests for one in found]) / 1e6:.2f} M |",
+                f"| {case.name} p{case.percent} <= {case.within:g} services | {8 * case.base:,} | {best.min():.3f}, "
+                f"{np.median(best):.3f}, {best.max():.3f} | {np.mean(abs(best - 1) <= NEAR):.0%} | "
+                f"{np.median(high):.3f}, {high.max():.3f} | {held:.0%} | {said:.0%} | "
+                f"{np.mean([one.probes for one in found]):.0f} | {np.mean([one.requests for one in found]) / 1e6:.2f} "
+                "M |",
                 flush=True,
             )
     return int(failed)
@@ -209,8 +219,8 @@ def real(
 ) -> dict[str, Any]:
     """``plimsoll search`` against the oracle; the document, with ``line``, ``exit`` and ``seconds``.
 
-    ``of``: ``latency`` from when a request was due, or ``service_time`` from when it was sent, which a busy host's late sends
-    don't blur.
+    ``of``: ``latency`` from when a request was due, or ``service_time`` from when it was sent, which a busy host's late
+    sends don't blur.
     """
     queue = Queue(case.service, service_ns=service_us * 1000)
     line = queue.line_per_s(case.q, case.within)
@@ -240,7 +250,8 @@ def in_real(cases: Sequence[Case], service_us: int, keep: Path | None, of: str, 
     """A table of one search a case; 1 where one is farther than 3 % from the closed form."""
     failed = 0
     print(
-        "| queue, objective | service | closed form | best | best / line | interval / line | outcome | confidence | probes | seconds |"
+        "| queue, objective | service | closed form | best | best / line | interval / line | outcome | confidence | "
+        "probes | seconds |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
@@ -252,9 +263,9 @@ def in_real(cases: Sequence[Case], service_us: int, keep: Path | None, of: str, 
             best = None if rate["best"] is None else rate["best"] / line
             failed |= best is None or abs(best - 1) > NEAR
             print(
-                f"| {case.name} p{case.percent} <= {case.within:g} services | {service_us} us | {line:.1f}/s | {rate['best']}/s | {_ratio(best)} | "
-                f"{_ratio(low)} to {_ratio(high)} | {found['outcome']} | {found['interval_confidence']} | {len(found['probes'])} | "
-                f"{found['seconds']:.0f} |",
+                f"| {case.name} p{case.percent} <= {case.within:g} services | {service_us} us | {line:.1f}/s | "
+                f"{rate['best']}/s | {_ratio(best)} | {_ratio(low)} to {_ratio(high)} | {found['outcome']} | "
+                f"{found['interval_confidence']} | {len(found['probes'])} | {found['seconds']:.0f} |",
                 flush=True,
             )
             for reason in found["reasons"]:

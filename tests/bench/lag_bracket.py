@@ -1,9 +1,10 @@
-"""How far a bracket of the generator's lateness errs where departures are not monotone in arrivals: ``python -m tests.bench.lag_bracket``.
+"""How far a bracket of the generator's lateness errs where departures are not monotone in arrivals: ``python -m
+tests.bench.lag_bracket``.
 
-2,000 Poisson requests at 70 % of a server, under a generator that stalls (and a generator of two workers of which one stalls). Shown: the
-share of requests whose truth lies outside [L - G, L], and by how much the true p90 and p99 lie outside what verdicts are judged by (L;
-L - G, and nothing of what left in a bunch), over 40 seeds: mean and worst.
-Runs that are INVALID anyway, by the shape of their arrivals, are left out. The table is in docs/reference/validity.md.
+2,000 Poisson requests at 70 % of a server, under a generator that stalls (and a generator of two workers of which one
+stalls). Shown: the share of requests whose truth lies outside [L - G, L], and by how much the true p90 and p99 lie
+outside what verdicts are judged by (L; L - G, and nothing of what left in a bunch), over 40 seeds: mean and worst. Runs
+that are INVALID anyway, by the shape of their arrivals, are left out. The table is in docs/reference/validity.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ STALLS = ((70.0, 10, 3, 20.0), (70.0, 10, 10, 20.0), (700.0, 1, 3, 20.0), (700.0
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Over the runs that stayed VALID: shares of requests outside, and mean and worst of how far percentiles are, of the truth."""
+    """Over the runs that stayed VALID: shares of requests outside, and mean and worst of how far percentiles are, of
+    the truth.
+    """
 
     valid: int
     above: float
@@ -84,7 +87,7 @@ def errors(name: str, rate: float, service_ms: int, stalls: int, mean_ms: float,
 
 def lines() -> Iterator[str]:
     """The table in markdown."""
-    yield "| load | stalls | server | truth above L | below L - G | true p90 above | true p99 above | true p90 below | true p99 below |"
+    yield "| load | stalls | server | truth above L | below L - G | true p90 above | true p99 above | true p90 below | true p99 below |"  # noqa: E501
     yield "|---|---|---|---|---|---|---|---|---|"
     for rate, service, stalls, mean in STALLS:
         for name in QUEUES:
@@ -95,8 +98,8 @@ def lines() -> Iterator[str]:
                 for mean_, worst in part.values()
             ]
             yield (
-                f"| {rate:g}/s of {service} ms | {stalls} x {mean:g} ms | {name} | {found.above:.1%} | {found.below:.1%} | "
-                f"{' | '.join(parts)} |"
+                f"| {rate:g}/s of {service} ms | {stalls} x {mean:g} ms | {name} | {found.above:.1%} | "
+                f"{found.below:.1%} | {' | '.join(parts)} |"
             )
 
 

@@ -1,4 +1,7 @@
-"""What live sessions cost this process: a frame sent on its deadline, a message heard, a session settled. Microseconds of CPU."""
+"""What live sessions cost this process: a frame sent on its deadline, a message heard, a session settled.
+
+Microseconds of CPU.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def _client(port: int, clock: LoopClock, **audio: str) -> WebSocketClient:
 
 
 def live_frame() -> float:
-    """One 20 ms frame of PCM sent on its deadline, ten times faster than real time so that a round is short; every tenth is answered."""
+    """One 20 ms frame of PCM sent on its deadline, ten times faster than real time so that a round is short; every
+    tenth is answered.
+    """
     frame = _RATE // 50
     arguments = [str(wire_bytes(frame * 2)), str(_FRAMES), "10"]
     sink = subprocess.Popen(

@@ -1,8 +1,10 @@
-"""A peer for live streams that costs almost nothing: it takes WebSocket frames, counts bytes, and says a sentence now and then.
+"""A peer for live streams that costs almost nothing: it takes WebSocket frames, counts bytes, and says a sentence now
+and then.
 
-``python -m tests.bench.live_sink FRAME_BYTES FRAMES EVERY`` serves on a free port of 127.0.0.1, prints ``{"port": ...}``, and
-ends when its stdin closes, with the CPU seconds that it used as its last line. It knows how long a session is, so it parses
-no frame: after each EVERY frames it sends a partial transcript, after FRAMES the final one, and closes.
+``python -m tests.bench.live_sink FRAME_BYTES FRAMES EVERY`` serves on a free port of 127.0.0.1, prints ``{"port":
+...}``, and ends when its stdin closes, with the CPU seconds that it used as its last line. It knows how long a session
+is, so it parses no frame: after each EVERY frames it sends a partial transcript, after FRAMES the final one, and
+closes.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Sink(asyncio.Protocol):
             )
             digest = base64.b64encode(hashlib.sha1(key + _GUID).digest())
             self._transport.write(
-                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n\r\n"
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n\r\n"  # noqa: E501
                 % digest
             )
             self._upgraded = True

@@ -1,8 +1,9 @@
-"""How many live audio streams one machine plays on time: the figures of docs/evidence/performance.md, section Live streams.
+"""How many live audio streams one machine plays on time: the figures of docs/evidence/performance.md, section Live
+streams.
 
-``python -m tests.bench.live_streams [STREAMS] [FRAME_MS] [SECONDS] [WORKERS]`` runs ``plimsoll run`` with that many WebSocket
-sessions at once, each 16 kHz PCM in frames of FRAME_MS on absolute deadlines, against ``live_sink`` on the last core, and
-prints what a frame cost the generator, how late frames left, and what the run was judged.
+``python -m tests.bench.live_streams [STREAMS] [FRAME_MS] [SECONDS] [WORKERS]`` runs ``plimsoll run`` with that many
+WebSocket sessions at once, each 16 kHz PCM in frames of FRAME_MS on absolute deadlines, against ``live_sink`` on the
+last core, and prints what a frame cost the generator, how late frames left, and what the run was judged.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def scenario(port: int, streams: int, frame_ms: int, seconds: int, workers: int,
 
 def main(streams: int = 1000, frame_ms: int = 20, seconds: int = 10, workers: int = 1) -> str:
     """One line of figures. Raises RuntimeError if the run left no records."""
-    from plimsoll.scenarios.sound.wav import wav_bytes
+    from plimsoll.scenarios.media.sound import wav_bytes
 
     cores = two_cores()
     frame = RATE * frame_ms // 1000
@@ -93,8 +94,8 @@ def told(run: Path, report: dict[str, Any], sink_s: float, planned: int) -> str:
     cpu = sum(generator["facts"]["worker_cpu"])
     p50, p99, worst = np.percentile(lags, [50, 99, 100]) / 1e6 if len(lags) else (np.nan,) * 3
     return (
-        f"{len(records)} streams, {int(records.ok.sum())} ok, {len(lags):,} of {planned:,} frames; frame lag p50 {p50:.2f} ms, "
-        f"p99 {p99:.2f} ms, max {worst:.1f} ms; generator CPU {cpu:.2f} of a core; sink {sink_s:.1f} s; "
+        f"{len(records)} streams, {int(records.ok.sum())} ok, {len(lags):,} of {planned:,} frames; frame lag p50 "
+        f"{p50:.2f} ms, p99 {p99:.2f} ms, max {worst:.1f} ms; generator CPU {cpu:.2f} of a core; sink {sink_s:.1f} s; "
         f"{report['validity']['outcome']} {report['validity']['reasons']}"
     )
 

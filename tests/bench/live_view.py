@@ -2,7 +2,7 @@
 
 2,000 streams a second over two workers for 10 s against the oracle. Of each: CPU seconds of the coordinator (its children are not in it), p99
 of the generator's own lag, and whether the run is VALID.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def read(url: str) -> None:
 def once(url: str, live: bool, out: Path) -> tuple[float, float, str]:
     """(coordinator's CPU s, p99 of the generator's lag in ms, validity) of one run."""
     command = [
-        sys.executable, "-m", "plimsoll", "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "server", "--rate", "2000",
-        "--duration", "10s", "--workers", "2", "--prompt-tokens", "8", "--output-tokens", "4", "--slo", "p99(ttft) <= 1s", "--out", str(out),
+        sys.executable, "-m", "plimsoll", "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "server", "--rate", "2000",  # noqa: E501
+        "--duration", "10s", "--workers", "2", "--prompt-tokens", "8", "--output-tokens", "4", "--slo", "p99(ttft) <= 1s", "--out", str(out),  # noqa: E501
         *(["--live", "0"] if live else []),
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

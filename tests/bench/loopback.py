@@ -1,7 +1,7 @@
 """A server that costs as little as Python can: one fixed answer a request, or a fixed stream of token events.
 
-Run as ``python -m tests.bench.loopback``; prints its port. It is the other end of the transport benchmarks, in a process
-of its own, and stops when its standard input closes.
+Run as ``python -m tests.bench.loopback``; prints its port. It is the other end of the transport benchmarks, in a
+process of its own, and stops when its standard input closes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ def facts(load_before: float, stolen: float) -> list[str]:
         f"date: {datetime.now(UTC):%Y-%m-%d}",
         f"processor: {host['cpu']}, {host['cpus_allowed']} of {host['cpus']} cores used",
         f"system: {host['os']}, Python {platform.python_version()}",
-        f"load average before: {load_before:.2f}, after: {load():.2f} (the benchmark alone makes about 1.5); time taken by the hypervisor: {stolen:.1%}",
+        f"load average before: {load_before:.2f}, after: {load():.2f} (the benchmark alone makes about 1.5); time "
+        f"taken by the hypervisor: {stolen:.1%}",
         f"plimsoll {package_version()}, " + ", ".join(_versions()),
     ]
 

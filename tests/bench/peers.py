@@ -1,4 +1,5 @@
-"""Plimsoll beside its peers, in one run: which comparisons there are, who takes part, what is printed and where it is kept.
+"""Plimsoll beside its peers, in one run: which comparisons there are, who takes part, what is printed and where it is
+kept.
 
 Contestants take turns, the server has one core and the client the other. A peer that isn't installed is left out with a
 line that says how to get it. It judges by the targets of ``table.py`` and fails nobody: a busy machine is no defect.
@@ -28,7 +29,9 @@ Contestants = dict[str, Callable[[], who.Round]]
 
 
 def run(rounds: int = ROUNDS, seconds: float = SECONDS, save_doc: bool = False, raw: Path | None = None) -> None:
-    """Take all comparisons and print the tables; write them into docs/evidence/performance.md, the rounds into ``raw``, if asked."""
+    """Take all comparisons and print the tables; write them into docs/evidence/performance.md, the rounds into ``raw``,
+    if asked.
+    """
     bench = who.Bench(pinned.two_cores(), seconds)
     load = machine.load()
     stolen, all_ticks = machine.busy_ticks()

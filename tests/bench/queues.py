@@ -2,8 +2,8 @@
 
     times = queues.PROCESSES["M/M/1"](rng, runs, n, load)        float64[n, runs], sojourn times in order of arrival
 
-Every process starts in equilibrium (after a burn-in as long as its memory) and has Poisson arrivals; times are in units of
-the mean service time unless said. ``in_flight(name, load, times)`` is what Little's law gives each run.
+Every process starts in equilibrium (after a burn-in as long as its memory) and has Poisson arrivals; times are in units
+of the mean service time unless said. ``in_flight(name, load, times)`` is what Little's law gives each run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def _servers(count: int) -> Process:
 
 
 def batch(rng: np.random.Generator, runs: int, n: int, load: float) -> Times:
-    """A server that takes all that wait at once: 5 + 0.6 B ms for B. ``load`` of its limit of 1/0.6 a ms; times in ms."""
+    """A server that takes all that wait at once: 5 + 0.6 B ms for B.
+
+    ``load`` of its limit of 1/0.6 a ms; times in ms.
+    """
     whole = n + int(3000 / (1 - load))
     arrived, of = np.empty((whole, runs)), np.empty((whole, runs), np.int64)
     ends = np.zeros((whole + 1, runs))
@@ -76,7 +79,9 @@ def batch(rng: np.random.Generator, runs: int, n: int, load: float) -> Times:
 
 
 def continuous(rng: np.random.Generator, runs: int, n: int, load: float) -> Times:
-    """Continuous batching: 8 slots, steps of 5 + 0.6 B ms for B streams, 16 tokens on average; time to first token in ms."""
+    """Continuous batching: 8 slots, steps of 5 + 0.6 B ms for B streams, 16 tokens on average; time to first token in
+    ms.
+    """
     rate = load * SLOTS / (TOKENS * (BASE_MS + EACH_MS * SLOTS))
     whole = n + int(2000 + 20 / (1 - load) ** 2)
     arrived = np.cumsum(rng.exponential(1 / rate, (runs, whole + SLOTS + 1)), axis=1)

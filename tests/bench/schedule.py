@@ -1,7 +1,7 @@
 """``python -m tests.bench.schedule``: does the load leave when the plan says, and what would waiting awake buy?
 
-Poisson arrivals of small JSON requests against the oracle, one worker on a core of its own. The bare timer is a thread that
-only sleeps to absolute times on that core: the host's own lateness, below which nobody gets.
+Poisson arrivals of small JSON requests against the oracle, one worker on a core of its own. The bare timer is a thread
+that only sleeps to absolute times on that core: the host's own lateness, below which nobody gets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One run: lag in us (taken up minus due), achieved over planned rate, shape of the sent times, CPU, what was sent when."""
+    """One run: lag in us (taken up minus due), achieved over planned rate, shape of the sent times, CPU, what was sent
+    when.
+    """
 
     lag_us: npt.NDArray[np.float64]
     rate_ratio: float
@@ -68,7 +70,9 @@ class Schedule:
     validity: dict[str, Any]
 
     def excess_us(self, host: Ticks) -> npt.NDArray[np.float64]:
-        """By how much each query was later than the worst tick of the host's timer while it waited; the host's share taken off."""
+        """By how much each query was later than the worst tick of the host's timer while it waited; the host's share
+        taken off.
+        """
         return self.lag_us - host.worst_us(self.t0_ns + self.due_ns, self.t0_ns + self.due_ns + self.lag_us * 1000)
 
 
@@ -110,8 +114,8 @@ def bare_timer(every_us: int = 1000) -> Iterator[Ticks]:
 
 
 def bare_sends(due_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """When a loop that only sleeps to these times (relative, ns) on the client's core gets to each: the best this host allows
-    a sender that sleeps.
+    """When a loop that only sleeps to these times (relative, ns) on the client's core gets to each: the best this host
+    allows a sender that sleeps.
     """
     start = time.monotonic_ns() + 10_000_000 - int(due_ns[0])
     with pinned(two_cores().client):
@@ -129,7 +133,8 @@ def measure(rate: float, seconds: float, *options: str, workers: int = 1) -> Sch
     cores = two_cores()
     with tempfile.TemporaryDirectory() as folder, oracle_on(cores.server, "--truth", "0") as server:
         command = [
-            sys.executable, "-m", "plimsoll", "run", "--url", server.url, "--protocol", "http", "--kind", "server", "--rate",
+            sys.executable, "-m", "plimsoll", "run", "--url", server.url, "--protocol", "http", "--kind", "server",
+            "--rate",
             str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--workers", str(workers), "--option",
             """body_text='{"x": 1}'""", *options, "--out", f"{folder}/run", "--json",
         ]  # fmt: skip
@@ -162,7 +167,9 @@ def read(run: Path) -> Schedule:
 
 
 def main() -> int:
-    """The table of docs/evidence/performance.md: three rates, three lengths of spin, interleaved; medians of three rounds."""
+    """The table of docs/evidence/performance.md: three rates, three lengths of spin, interleaved; medians of three
+    rounds.
+    """
     print(
         "| rate | spin | lag p50 us | p99 | max | rate off by | dispersion | KS distance | KS p | engine CPU |\n|---|"
         + "---|" * 9

@@ -1,4 +1,7 @@
-"""The other ends: the oracle, nginx where it is installed, and a Python server that writes whole streams. Each on its core."""
+"""The other ends: the oracle, nginx where it is installed, and a Python server that writes whole streams.
+
+Each on its core.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def nginx_path() -> str | None:
 
 @contextmanager
 def oracle(core: int, *arguments: str) -> Iterator[Server]:
-    """``python -m plimsoll.reference_server.oracle``, keeping no truth: it is a load to be served here, not a standard."""
+    """``python -m plimsoll.reference_server.oracle``, keeping no truth: it is a load to be served here, not a
+    standard.
+    """
     child = pinned.start([sys.executable, "-m", "plimsoll.reference_server.oracle", "--truth", "0", *arguments], core)
     try:
         assert child.stdout is not None

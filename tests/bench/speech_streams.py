@@ -1,8 +1,8 @@
 """How many live streams one core hears: the figures of docs/reference/reference-server.md, section Speech.
 
-``python -m tests.bench.speech_streams [STREAMS] [SECONDS]`` plays speech of 16 kHz in pieces of 100 ms to the recogniser in this process, each stream in
-real time from its own random instant, and prints the CPU spent per second of audio and how long a piece took to be heard. No
-network: what a front-end costs comes on top.
+``python -m tests.bench.speech_streams [STREAMS] [SECONDS]`` plays speech of 16 kHz in pieces of 100 ms to the
+recogniser in this process, each stream in real time from its own random instant, and prints the CPU spent per second of
+audio and how long a piece took to be heard. No network: what a front-end costs comes on top.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ async def main(n_streams: int = 200, seconds: float = 10.0) -> str:
     p50, p99 = np.percentile(took_ms, [50, 99])
     audio_s = n_streams * seconds
     return (
-        f"{n_streams} streams, {sum(map(bool, lasts))} with words: {1e3 * cpu_s / audio_s:.2f} ms CPU per second of audio "
-        f"({cpu_s / seconds:.0%} of a core); a piece was heard {p50:.1f} ms after it was due, p99 {p99:.1f} ms"
+        f"{n_streams} streams, {sum(map(bool, lasts))} with words: {1e3 * cpu_s / audio_s:.2f} ms CPU per second of "
+        f"audio ({cpu_s / seconds:.0%} of a core); a piece was heard {p50:.1f} ms after it was due, p99 {p99:.1f} ms"
     )
 
 

@@ -1,4 +1,5 @@
-"""How noise, speed and gain degrade what the recogniser hears of the synthesiser: the tables of docs/reference/reference-server.md, section Speech.
+"""How noise, speed and gain degrade what the recogniser hears of the synthesiser: the tables of
+docs/reference/reference-server.md, section Speech.
 
 ``python -m tests.bench.speech_wer`` prints them. Sends no load, reads no clock, and is repeatable by its seed.
 """
@@ -29,7 +30,7 @@ day did get come made may part over new sound take only little work know place y
 name good sentence man think say great where help through much before line right too mean old any same tell boy follow came want show
 also around form three small set put end does another well large must big even such because turn here why ask went men read need land
 different home us move try kind hand picture again change off play spell air away animal house point page letter mother answer found
-study still learn should country plant last school father keep tree never start city earth eye light thought head under story""".split()  # noqa: SIM905
+study still learn should country plant last school father keep tree never start city earth eye light thought head under story""".split()  # noqa: E501, SIM905
 
 
 def texts(n: int, seed: int, n_words: int = 12) -> list[str]:
@@ -77,7 +78,10 @@ def errors(said: Sequence[str], got: Sequence[str]) -> int:
 def word_error_rate(
     bank: ToneBank, said: Sequence[str], play: Callable[[str], tuple[Audio, int]]
 ) -> tuple[float, float]:
-    """Errors per word said, and the mean confidence of the words heard (nan without any). ``play`` gives audio and its rate."""
+    """Errors per word said, and the mean confidence of the words heard (nan without any).
+
+    ``play`` gives audio and its rate.
+    """
     wrong = n = 0
     sure: list[float] = []
     for text in said:

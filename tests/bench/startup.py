@@ -1,7 +1,8 @@
 """What starting costs: CPU of verbs that do little, and of a worker until it is ready.
 
-``python -m tests.bench.startup [TREE ...]`` prints medians over 11 rounds, interleaved, of this tree and of other checkouts. CPU is what the
-system says of the ended child (user and system), with bytecode on disk, as an installed program has it.
+``python -m tests.bench.startup [TREE ...]`` prints medians over 11 rounds, interleaved, of this tree and of other
+checkouts. CPU is what the system says of the ended child (user and system), with bytecode on disk, as an installed
+program has it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def main(trees: list[Path]) -> None:
 
 
 def cpu_s(arguments: list[str], tree: Path, spec: bytes = b"") -> float:
-    """CPU of the program to its end, or with ``spec`` until it has answered it: a worker whose coordinator is gone ends at once."""
+    """CPU of the program to its end, or with ``spec`` until it has answered it: a worker whose coordinator is gone ends
+    at once.
+    """
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     child = subprocess.Popen(
@@ -81,7 +84,8 @@ def worker_spec(url: str, folder: str) -> bytes:
     scenario = load("smoke")
     target = Target(url, "openai-chat", "m")
     spec = {
-        "type": "spec", "scenario": scenario.to_mapping(), "where": "smoke", "target": asdict(target), "run_id": "r", "shard": 0,
+        "type": "spec", "scenario": scenario.to_mapping(), "where": "smoke", "target": asdict(target), "run_id": "r",
+        "shard": 0,
         "shards": 1, "dealing": "turns", "segments": folder, "drain_ns": 1, "max_outstanding": 1000,
     }  # fmt: skip
     return json.dumps(spec).encode() + b"\n"

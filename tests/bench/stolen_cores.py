@@ -1,13 +1,15 @@
 """``python -m tests.bench.stolen_cores``: what do runs say on a machine whose cores others use as well?
 
-``interactive-chat`` against the scripted server, both on the first two cores, where a small process on each of the two burns in
-bursts of random length (exponential, 10 ms on average) for ``--stolen`` of the time, at ordinary niceness. First ``--runs``
-against a server that keeps the objectives easily, then as many against one that certainly breaks them. Printed are the counts of outcomes
-and, per run, its lag and its reason. Exit code 0 if at most 1 in 40 of the former is INVALID, and each of the latter a FAIL.
+``interactive-chat`` against the scripted server, both on the first two cores, where a small process on each of the two
+burns in bursts of random length (exponential, 10 ms on average) for ``--stolen`` of the time, at ordinary niceness.
+First ``--runs`` against a server that keeps the objectives easily, then as many against one that certainly breaks them.
+Printed are the counts of outcomes and, per run, its lag and its reason. Exit code 0 if at most 1 in 40 of the former is
+INVALID, and each of the latter a FAIL.
 
-A run of the scenario takes 125 s. With ``--rate 24 --duration 20s`` it has the same 480 requests in a sixth of the time (six times as
-many a second, so the generator has less room), and 40 runs take 20 minutes: the default. ``--rate 4 --duration 120s`` is the scenario
-as it stands. Every run is an ordinary ``plimsoll run``; nothing is repeated unless ``--retries`` says so.
+A run of the scenario takes 125 s. With ``--rate 24 --duration 20s`` it has the same 480 requests in a sixth of the time
+(six times as many a second, so the generator has less room), and 40 runs take 20 minutes: the default. ``--rate 4
+--duration 120s`` is the scenario as it stands. Every run is an ordinary ``plimsoll run``; nothing is repeated unless
+``--retries`` says so.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one run said. ``lag_ms``: p99 and maximum of the generator's own lateness; ``ttft_ms``: its p99 (None: infinite)."""
+    """What one run said. ``lag_ms``: p99 and maximum of the generator's own lateness; ``ttft_ms``: its p99 (None:
+    infinite).
+    """
 
     server: str
     outcome: str
@@ -113,8 +117,8 @@ def measure(wanted: argparse.Namespace) -> list[Seen]:
                 slow = "infinite" if seen.ttft_ms is None else f"{seen.ttft_ms:.0f} ms"
                 why = f"; {seen.reasons[0]}" if seen.reasons and seen.outcome == "INVALID" else ""
                 print(
-                    f"{name:6} {number + 1:3}/{wanted.runs} {seen.outcome:12} attempts {seen.attempts}, lag p99 {p99:6.2f} ms, max "
-                    f"{most:6.1f} ms, TTFT p99 {slow}{why}",
+                    f"{name:6} {number + 1:3}/{wanted.runs} {seen.outcome:12} attempts {seen.attempts}, lag p99 "
+                    f"{p99:6.2f} ms, max {most:6.1f} ms, TTFT p99 {slow}{why}",
                     flush=True,
                 )
     return found

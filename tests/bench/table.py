@@ -143,7 +143,7 @@ def targets(by_key: Mapping[str, Comparison]) -> list[list[str]]:
             add(f"SSE: at least {WANTED_EVENTS:,} token events per CPU-second", said, events >= WANTED_EVENTS)
             floor = BUDGET_EVENTS / ALLOWANCE
             said = f"{BUDGET_EVENTS / events:.2f} times, {writes}"
-            wanted = f"SSE: at most {ALLOWANCE} times the transport prototype's cost ({BUDGET_EVENTS:,} events per CPU-second)"
+            wanted = f"SSE: at most {ALLOWANCE} times the transport prototype's cost ({BUDGET_EVENTS:,} events per CPU-second)"  # noqa: E501
             add(wanted, said, events >= floor)
     return rows
 

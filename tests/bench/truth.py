@@ -1,8 +1,9 @@
 """``python -m tests.bench.truth``: what Plimsoll records against what a server that stamps its own writes has done.
 
 The oracle is on one core and the one worker on another. At each load the run's records are joined with the oracle's by
-request id: first tokens, gaps between tokens, and where latency is counted from. Each load runs with the kernel's stamps
-and with userland ones, interleaved. A token whose write took the oracle long is judged by the nearer end of the write.
+request id: first tokens, gaps between tokens, and where latency is counted from. Each load runs with the kernel's
+stamps and with userland ones, interleaved. A token whose write took the oracle long is judged by the nearer end of the
+write.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Of one run, in ns: recorded minus true arrivals, of first tokens and of gaps, and when those truly were (CLOCK_MONOTONIC;
-    a gap has the times of both its tokens); the oracle's own lateness, and how long its writes took: that is how exactly the
-    truth is known.
+    """Of one run, in ns: recorded minus true arrivals, of first tokens and of gaps, and when those truly were
+    (CLOCK_MONOTONIC; a gap has the times of both its tokens); the oracle's own lateness, and how long its writes took:
+    that is how exactly the truth is known.
     """
 
     ttft: Array
@@ -120,7 +121,8 @@ def measure(rate: float, seconds: float, tokens: int, itl_ms: float, stamps: str
     asked = ("--ttft", "20ms", "--itl", f"{itl_ms}ms", "--tokens", str(tokens), "--truth-mb", "1024")
     with tempfile.TemporaryDirectory() as folder, oracle_on(cores.server, *asked) as server:
         command = [
-            sys.executable, "-m", "plimsoll", "run", "--url", server.url, "--protocol", "openai-chat", "--model", "oracle",
+            sys.executable, "-m", "plimsoll", "run", "--url", server.url, "--protocol", "openai-chat", "--model",
+            "oracle",
             "--kind", "server", "--rate", str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--output-tokens",
             str(tokens), "--option", f"stamps={stamps}", *options, "--out", f"{folder}/run", "--json",
         ]  # fmt: skip
@@ -152,8 +154,8 @@ def show(name: str, found: list[Errors]) -> str:
 
 
 HEAD = (
-    "| load | TTFT error p50 us | p99 | ITL error p50 us | p99 | oracle late p50 us | p99 | its writes p99 us | lag p50 us | p99 | merged | "
-    "engine CPU | worker CPU |\n|---|" + "---|" * 12
+    "| load | TTFT error p50 us | p99 | ITL error p50 us | p99 | oracle late p50 us | p99 | its writes p99 us | lag "
+    "p50 us | p99 | merged | engine CPU | worker CPU |\n|---|" + "---|" * 12
 )
 
 

@@ -1,5 +1,5 @@
-"""Drive one load by the Python engine or by the compiled one, in this process, as a worker would: for tests that hold the
-two against each other. The server is a script of ``tests/raw_server.py`` on the same loop.
+"""Drive one load by the Python engine or by the compiled one, in this process, as a worker would: for tests that hold
+the two against each other. The server is a script of ``tests/raw_server.py`` on the same loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Chromium without a window, told what to do over its debugging socket: to open a page and ask what it shows, in real time."""
+"""Chromium without a window, told what to do over its debugging socket: to open a page and ask what it shows, in real
+time.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ class GrpcBench:
 
 @asynccontextmanager
 async def grpc_bench(url: str, ahead: int = 0, transport: str = "stamped", **options: Any) -> AsyncIterator[GrpcBench]:
-    """A client of ``url``; the options of ``plimsoll.harness.transport.client.Target`` among ``options`` go there, all others are the protocol's."""
+    """A client of ``url``; the options of ``plimsoll.harness.transport.client.Target`` among ``options`` go there, all
+    others are the protocol's.
+    """
     mine = {
         "timeout_ns",
         "connect_timeout_ns",

@@ -15,7 +15,10 @@ MOST_S = 20
 
 
 async def asked(target: Target, *payloads: Payload, name: str = "run") -> list[Exchange]:
-    """The settled exchanges, one request (or session) after the other over one client: ``name-0``, ``name-1`` ... Each is bounded by 20 s."""
+    """The settled exchanges, one request (or session) after the other over one client:
+
+    ``name-0``, ``name-1`` ... Each is bounded by 20 s.
+    """
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     client = protocols()[target.protocol].build(target, clock)

@@ -1,4 +1,6 @@
-"""One live session of one protocol against one server, in this process: what the client made of it, on the server's clock."""
+"""One live session of one protocol against one server, in this process: what the client made of it, on the server's
+clock.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MS = 1_000_000
 
 
 def clip_of(knobs: Knobs, rate: int = 16_000, trail_ms: float = 0.0) -> Clip:
-    """The recording of what a fake will hear: its words end when the knobs say so, and ``trail_ms`` of silence follow."""
+    """The recording of what a fake will hear: its words end when the knobs say so, and ``trail_ms`` of silence
+    follow.
+    """
     n_speech, n_trail = round(knobs.speech_end_ms * rate / 1000), round(trail_ms * rate / 1000)
     pcm = np.concatenate((8192 * np.sin(np.arange(n_speech) * 0.2), np.zeros(n_trail))).astype(np.int16)
     words = tuple(

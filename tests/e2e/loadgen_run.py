@@ -1,9 +1,9 @@
 """One run of the real MLPerf LoadGen against a stub, in a process of its own: ``python loadgen_run.py SPEC FOLDER``.
 
-SPEC is JSON: ``settings`` (fields of LoadGen's TestSettings), ``samples`` (in the data set) and the stub's service times.
-``slow``: {"every": n, "ms": t} lets each n-th query of a server run wait for t ms and answers all others at once.
-``paced``: {"us": a, "more_us": b} answers the samples of query k one after another, each after a + (37 k mod 100) / 100 b.
-LoadGen leaves its logs and its trace in FOLDER. Nothing here judges them.
+SPEC is JSON: ``settings`` (fields of LoadGen's TestSettings), ``samples`` (in the data set) and the stub's service
+times. ``slow``: {"every": n, "ms": t} lets each n-th query of a server run wait for t ms and answers all others at
+once. ``paced``: {"us": a, "more_us": b} answers the samples of query k one after another, each after a + (37 k mod 100)
+/ 100 b. LoadGen leaves its logs and its trace in FOLDER. Nothing here judges them.
 """
 
 from __future__ import annotations

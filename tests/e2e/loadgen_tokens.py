@@ -1,7 +1,8 @@
 """One run of the real MLPerf LoadGen in token mode, in a process of its own: ``python loadgen_tokens.py SPEC FOLDER``.
 
-SPEC is JSON: ``settings`` as for ``loadgen_run.py`` and ``slow`` (``ttft``, ``tpot`` or null): what each 20th query is late with.
-Query k answers with 2 + k mod 9 tokens. LoadGen leaves its logs and its trace in FOLDER. Nothing here judges them.
+SPEC is JSON: ``settings`` as for ``loadgen_run.py`` and ``slow`` (``ttft``, ``tpot`` or null): what each 20th query is
+late with. Query k answers with 2 + k mod 9 tokens. LoadGen leaves its logs and its trace in FOLDER. Nothing here judges
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ LATE_S = 0.05
 
 
 class Stub:
-    """Answers its first token after about 1 ms and the last one after 1 ms more; each 20th query is 50 ms late with one."""
+    """Answers its first token after about 1 ms and the last one after 1 ms more; each 20th query is 50 ms late with
+    one.
+    """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.server = spec["settings"]["scenario"] == "Server"

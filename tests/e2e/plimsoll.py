@@ -87,7 +87,9 @@ def plimsoll(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> s
 
 
 def plimsoll_here(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """The command within this process, for what sends nothing (a refusal, a gate, a report): a second of start-up less."""
+    """The command within this process, for what sends nothing (a refusal, a gate, a report): a second of start-up
+    less.
+    """
     from plimsoll.harness.verbs.cli import main
 
     said, errors, code = io.StringIO(), io.StringIO(), 0

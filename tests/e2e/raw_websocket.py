@@ -1,4 +1,6 @@
-"""A WebSocket client that is only as well-behaved as a test wants it to be: frames by hand on a plain socket (RFC 6455)."""
+"""A WebSocket client that is only as well-behaved as a test wants it to be: frames by hand on a plain socket (RFC
+6455).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Accuracy mode from the command line: every sample once, answers kept by both engines, compared, judged, and judged again.
+"""Accuracy mode from the command line: every sample once, answers kept by both engines, compared, judged, and judged
+again.
 
 The server is a script of a few lines that answers by the prompt. About half a minute, real time.
 """

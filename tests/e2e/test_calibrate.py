@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.harness.run.timer import LIMIT_NS, lateness
+from plimsoll.harness.run.coordinator import LIMIT_NS, lateness
 from tests.e2e.plimsoll import begin, children, plimsoll, plimsoll_here, server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 CHAT = ("--protocol", "openai-chat", "--kind", "server", "--output-tokens", "8", "--arrival", "constant")
 
@@ -45,6 +45,7 @@ def lowered(folder: Path, table: dict[str, Any], rate: float) -> Path:
     return path
 
 
+@pytest.mark.alone
 def test_a_machine_is_measured_and_a_run_beyond_its_table_is_warned_before_the_start(tmp_path: Path) -> None:
     table = calibrated(tmp_path)
     assert table["closed_loop"]["requests_per_s"] > 100
@@ -95,6 +96,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_calibration_writes_nothing_and_leaves_no_server(tmp_path: Path, number: signal.Signals) -> None:
     process = begin("calibrate", "--out", "c.json", cwd=tmp_path)

@@ -1,6 +1,6 @@
 """Canaries: servers that say back what they were given, wherever an answer has room for it, in every spelling that they know; then
 every byte that a run leaves or prints is searched. About 20 s, real time.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.raw_server import answer, raw_server
 
 pytestmark = pytest.mark.e2e
 
-#: The bearer key, a value of a quiet name from the environment, one in the clear, one in the URL, a password in Basic's base64.
+#: The bearer key, a value of a quiet name from the environment, one in the clear, one in the URL, a password in Basic's base64.  # noqa: E501
 KEY, QUIET, CLEAR = "sk-Cn4ry/x+Q'7&Zt=Wq~91", "q9uIet-Val<ue>-0041", "cL3ar-session-77120"
 QUERY, PASSWORD = "tOk3n/with+odd=signs", "pAss-W0rd-of-basic"
 CANARIES = (KEY, QUIET, CLEAR, QUERY, PASSWORD)
@@ -106,15 +106,15 @@ WAYS: dict[str, Callable[[bytes, str], bytes]] = {
     "header": lambda b, s: whole(b, extra=b"x-echo: %s\r\n" % head_safe(b)),
     "server-timing": lambda b, s: whole(b, extra=b'server-timing: gpu;dur=1;desc="%s"\r\n' % head_safe(b)),
     "server-timing, name": lambda b, s: whole(b, extra=b"server-timing: %s;dur=2, b;dur=1\r\n" % head_safe(b)),
-    "server-timing, huge": lambda b, s: whole(b, extra=b"server-timing: %s\r\n" % b", ".join([head_safe(b) + b";dur=1"] * 90)),
+    "server-timing, huge": lambda b, s: whole(b, extra=b"server-timing: %s\r\n" % b", ".join([head_safe(b) + b";dur=1"] * 90)),  # noqa: E501
     "server_timing, member": lambda b, s: sse(delta("a"), {"choices": [], "server_timing": f"{s};dur=3", "usage": {}}),
-    "trailer": lambda b, s: chunked(b, trailer=b"x-t: %s\r\nserver-timing: %s;dur=1\r\n" % (head_safe(b), head_safe(b))),
+    "trailer": lambda b, s: chunked(b, trailer=b"x-t: %s\r\nserver-timing: %s;dur=1\r\n" % (head_safe(b), head_safe(b))),  # noqa: E501
     "chunk extension": lambda b, s: chunked(b, extension=b";e=" + head_safe(b).replace(b" ", b"")),
     "redirect": lambda b, s: answer(b"", b"location: http://h/?k=%s\r\n" % head_safe(b), b"302 Found"),
     "cookie": lambda b, s: whole(b, extra=b"set-cookie: session=%s; path=/\r\n" % head_safe(b)),
     "content-encoding": lambda b, s: whole(b, extra=b"content-encoding: %s\r\n" % head_safe(b)),
     "no JSON": lambda b, s: answer(b"token=" + b, b"content-type: application/json\r\n"),
-    "JSON without an answer": lambda b, s: answer(json.dumps({"echo": s}).encode(), b"content-type: application/json\r\n"),
+    "JSON without an answer": lambda b, s: answer(json.dumps({"echo": s}).encode(), b"content-type: application/json\r\n"),  # noqa: E501
     "header line that is none": lambda b, s: b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % head_safe(b),
     "status line that is none": lambda b, s: b"%s\r\n\r\n" % head_safe(b),
     "cut stream": lambda b, s: b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\ndata: " + b,
@@ -128,7 +128,9 @@ def head_safe(data: bytes) -> bytes:
 
 
 def ask() -> list[str]:
-    """One prompt for each way, spelling and canary: not every product of them, but every pair of a way and a spelling."""
+    """One prompt for each way, spelling and canary: not every product of them, but every pair of a way and a
+    spelling.
+    """
     pairs = [(way, spelling) for way in range(len(WAYS)) for spelling in range(len(SPELLINGS))]
     return [f"{way} {spelling} {(way + spelling) % len(CANARIES)}" for way, spelling in pairs]
 
@@ -209,8 +211,8 @@ def given(url: str, folder: Path, engine: str, mode: str) -> list[str]:
         + f"timeout: 5s\ntarget: {{headers: {{X-Session: {CLEAR}}}, options: {{engine: {engine}}}}}\n"
     )
     return [
-        "run", "s.yaml", "--url", f"{url}/v1?auth_token={quote(QUERY, '')}", "--protocol", "openai-chat", "--api-key-env", "THE_KEY",
-        "--header", "X-Team: ${env:QUIET}", "--header", "Proxy-Authorization: ${env:BASIC}", "--header", f"X-Auth: {CLEAR}",
+        "run", "s.yaml", "--url", f"{url}/v1?auth_token={quote(QUERY, '')}", "--protocol", "openai-chat", "--api-key-env", "THE_KEY",  # noqa: E501
+        "--header", "X-Team: ${env:QUIET}", "--header", "Proxy-Authorization: ${env:BASIC}", "--header", f"X-Auth: {CLEAR}",  # noqa: E501
         *(["--queries", str(len(lines))] if mode == "performance" else []), "--out", "r",
         "--live", "0", "--format", "junit=j.xml", "--format", "markdown=m.md", "--format", "csv=c.csv",
     ]  # fmt: skip

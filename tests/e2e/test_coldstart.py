@@ -21,7 +21,8 @@ from tests.unit.harness.test_coldstart_session import wanted
 
 pytestmark = pytest.mark.e2e
 
-#: Listens, says 503 for a while, then 200; the first requests are slow. Writes its own stamps, on the same clock, to its log.
+#: Listens, says 503 for a while, then 200; the first requests are slow, more so than a stolen moment of the host makes
+#: a later one. Writes its own stamps, on the same clock, to its log.
 SERVER = """
 import os, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200 if time.monotonic() >= ready else 503)
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
-        answered.append(1); time.sleep(0.1 if len(answered) <= 3 else 0.004); self.answer(200)
+        answered.append(1); time.sleep(0.5 if len(answered) <= 3 else 0.004); self.answer(200)
     def log_message(self, *_): pass
 time.sleep(0.3)
 http = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
@@ -75,8 +76,10 @@ def test_a_start_of_known_length_is_measured_and_each_slow_first_request_is_foun
     script, port = tmp_path / "server.py", free_port()
     script.write_text(SERVER)
     done = plimsoll(
-        "coldstart", "--start", f"exec {sys.executable} {script} {port}", "--url", f"http://127.0.0.1:{port}", "--protocol", "http",
-        "--option", "path=/x", "--repeats", "1", "--requests", "100", "--slo", "ready <= 30s", "--out", "cold", "--json", cwd=tmp_path,
+        "coldstart", "--start", f"exec {sys.executable} {script} {port}", "--url", f"http://127.0.0.1:{port}",
+        "--protocol", "http",
+        "--option", "path=/x", "--repeats", "1", "--requests", "100", "--slo", "ready <= 30s", "--out", "cold",
+        "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode in (0, 4), done.stderr
     report = json.loads(done.stdout)
@@ -96,12 +99,12 @@ def test_a_start_of_known_length_is_measured_and_each_slow_first_request_is_foun
         assert part["ready_late_ns"] < 0.5e9
         assert part["port_ns"] > 0.3e9
         assert part["route"] == "/health"
-        assert part["first_latency_ns"] > 0.1e9
+        assert part["first_latency_ns"] > 0.5e9
         assert part["steady_after"] >= 3
         assert 0.004e9 <= part["steady_level_ns"] < 0.1e9
-        assert part["excess_ns"] > 3 * 0.05e9
+        assert part["excess_ns"] > 3 * 0.4e9
         # Nothing in flight is left out: spawned, ready, and then the slow ones one after the other.
-        assert part["steady_ns"] - part["ready_ns"] >= 3 * 0.1e9
+        assert part["steady_ns"] - part["ready_ns"] >= 3 * 0.5e9
         assert part["failed"] == 0
         assert not part["stop_forced"]
     assert b"Latency by request" in (tmp_path / "cold" / "coldstart.html").read_bytes()
@@ -111,11 +114,12 @@ def test_a_start_of_known_length_is_measured_and_each_slow_first_request_is_foun
 def test_the_bundled_servers_slow_start_is_in_the_time_to_ready(tmp_path: Path) -> None:
     port = free_port()
     start = (
-        f"cd {ROOT} && exec {sys.executable} -m plimsoll.reference_server --model scripted --http-port {port} --ttft 5ms --itl 1ms "
-        "--fault slow_start=weights:600ms"
+        f"cd {ROOT} && exec {sys.executable} -m plimsoll.reference_server --model scripted --http-port {port} --ttft "
+        "5ms --itl 1ms --fault slow_start=weights:600ms"
     )
     done = plimsoll(
-        "coldstart", "--start", start, "--url", f"http://127.0.0.1:{port}", "--repeats", "1", "--requests", "20", "--output-tokens",
+        "coldstart", "--start", start, "--url", f"http://127.0.0.1:{port}", "--repeats", "1", "--requests", "20",
+        "--output-tokens",
         "4", "--slo", "ready <= 600ms", "--out", "cold", "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr  # nobody is ready before it is

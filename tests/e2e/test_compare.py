@@ -1,7 +1,7 @@
 """``plimsoll compare`` as a user runs it: interleaved against servers of known times, stopped and gone on with, gated.
 
-Real time; each run is half a second of a closed loop of four requests in flight, at no more than 80 requests/s. The gate
-itself is judged in the unit tests of ``slo``; here only that the whole of it works.
+Real time; each run is half a second of a closed loop of four requests in flight, at no more than 80 requests/s. The
+gate itself is judged in the unit tests of ``slo``; here only that the whole of it works.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def test_a_baseline_file_gates_later_runs(regression: Regression) -> None:
     saved = plimsoll_here("compare", "base=ab/runs/*-base", "--save-baseline", "baseline.json", cwd=folder)
     assert saved.returncode == 0, saved.stderr
     done = plimsoll_here(
-        "compare", "baseline.json", "new=ab/runs/*-new", "--metric", "p50(ttft)", "--save-baseline", "next.json", cwd=folder
+        "compare", "baseline.json", "new=ab/runs/*-new", "--metric", "p50(ttft)", "--save-baseline", "next.json",
+        cwd=folder
     )  # fmt: skip
     assert done.returncode == 1
     assert "next.json is not written" in done.stderr
@@ -153,8 +154,10 @@ def test_a_bakeoff_runs_every_endpoint_at_every_load_and_leaves_a_page(tmp_path:
 
 def test_every_mistake_on_the_command_line_is_told_at_once(tmp_path: Path) -> None:
     done = plimsoll_here(
-        "compare", "--interleave", "nowhere", "--arm", "a=http://127.0.0.1:1,bogus=1", "--arm", "b=nonsense", "--repeats", "0",
-        "--cooldown", "long", "--metric", "p99(zz)", "--tolerance", "much", "--slo", "ttft <= 3", "--format", "x=y", "run",
+        "compare", "--interleave", "nowhere", "--arm", "a=http://127.0.0.1:1,bogus=1", "--arm", "b=nonsense",
+        "--repeats", "0",
+        "--cooldown", "long", "--metric", "p99(zz)", "--tolerance", "much", "--slo", "ttft <= 3", "--format", "x=y",
+        "run",
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 2

@@ -1,7 +1,8 @@
-"""What every protocol must do on a wire that misbehaves, whichever file it came from. A new protocol is tested here with no edit.
+"""What every protocol must do on a wire that misbehaves, whichever file it came from. A new protocol is tested here
+with no edit.
 
-Each protocol that needs a URL sends one sample to a server of its own that does one hostile thing; all protocols of one case at
-once, in this process. Bound: 20 s in all, of which most is waiting.
+Each protocol that needs a URL sends one sample to a server of its own that does one hostile thing; all protocols of one
+case at once, in this process. Bound: 20 s in all, of which most is waiting.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ async def break_off(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.St
 
 @dataclass(frozen=True)
 class Meeting:
-    """One sample and what became of it. ``over_ns``: when the client said so; ``left_open``: connections that it had not ended by
-    then and a little later; ``open_after_close``: nor when it was closed itself.
+    """One sample and what became of it. ``over_ns``: when the client said so; ``left_open``: connections that it had
+    not ended by then and a little later; ``open_after_close``: nor when it was closed itself.
     """
 
     exchange: Exchange
@@ -167,7 +168,10 @@ def prepared(spec: ProtocolSpec, place: socket.socket, timeout_ns: int) -> Talk:
 
 
 async def meet(talk: Talk, behave: Behave | None, *, cancel: bool) -> Meeting:
-    """Send the sample to a server that behaves so; None: there is no server. ``cancel`` when the server has heard something."""
+    """Send the sample to a server that behaves so; None: there is no server.
+
+    ``cancel`` when the server has heard something.
+    """
     peer, client, clock = talk.peer, talk.client, talk.clock
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

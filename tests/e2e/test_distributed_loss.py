@@ -1,4 +1,6 @@
-"""A distributed run that loses somebody, or whose user has had enough: what was measured stays, and nobody goes on alone."""
+"""A distributed run that loses somebody, or whose user has had enough: what was measured stays, and nobody goes on
+alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A distributed run with real sites in processes of their own, over plain pipes: one schedule, and every misfortune told."""
+"""A distributed run with real sites in processes of their own, over plain pipes: one schedule, and every misfortune
+told.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.reports.sections.measures import measures
+from plimsoll.reports.parts.measures import measures
 from plimsoll.slo.records.records import Records
-from plimsoll.slo.statistics import hlog
 from plimsoll.slo.statistics.distribution import decode, merge
+from tests import hdr_log
 from tests.fleet_over_pipes import AgentOverPipe, BridgeOverPipes, Clock, during, run
 
 
@@ -51,7 +53,7 @@ def test_one_two_and_five_agents_send_the_same_queries_at_the_same_times(tmp_pat
         assert f"{agents} agents, the clock of each known to within" in str(
             [check.seen for check in ran.report.validity.checks]
         )
-        log = hlog.read((ran.path / "intervals.hlog").read_text())
+        log = hdr_log.read((ran.path / "intervals.hlog").read_text())
         of_records = decode(measures(ran.records).histograms["latency"])[0]
         assert np.array_equal(merge([i.counts for i in log.intervals if i.tag == "latency"]), of_records)
     assert found[0] == found[1] == found[2]

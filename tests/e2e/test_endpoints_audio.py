@@ -1,4 +1,5 @@
-"""Audio over HTTP, pictures as binary tensors and the generic WebSocket protocol, through whole runs against the bundled server.
+"""Audio over HTTP, pictures as binary tensors and the generic WebSocket protocol, through whole runs against the
+bundled server.
 
 One server with three models; each run takes a second or two.
 """

@@ -1,4 +1,5 @@
-"""The gRPC protocols over real sockets: whole runs against the bundled server's gRPC front-end, calls to fakes of vendors.
+"""The gRPC protocols over real sockets: whole runs against the bundled server's gRPC front-end, calls to fakes of
+vendors.
 
 Whole runs are a few requests long; calls are made in this process, over the same client. About 20 seconds in all.
 """
@@ -65,7 +66,8 @@ def start(
 ) -> str:
     """One request after the other, into ``r``; what was said on stderr."""
     scenario = {
-        "name": "t", "mode": mode, "kind": "single_stream", "stop": {"min_queries": queries, "min_duration": "1ms"}, "timeout": "5s",
+        "name": "t", "mode": mode, "kind": "single_stream", "stop": {"min_queries": queries, "min_duration": "1ms"},
+        "timeout": "5s",
         "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": 5, "count": 4},
         "target": {"url": url, "protocol": protocol, "model": "scripted", "options": options},
     }  # fmt: skip
@@ -123,7 +125,8 @@ def test_every_mistake_is_told_before_anything_is_sent(bundled: Server, tmp_path
         "message.modelname: inference.ModelInferRequest has no such field. Did you mean model_name?",
         "message.inputs[0].name: 5 is not a string",
         "message.inputs[0].shape[1]: 'x' is not a whole number",
-        "text_path: path 'infer_response.output[0].name': inference.ModelInferResponse has no field 'output'. Did you mean outputs?",
+        "text_path: path 'infer_response.output[0].name': inference.ModelInferResponse has no field 'output'. Did "
+        "you mean outputs?",
         "done_path: path 'ende': inference.ModelStreamInferResponse has no field 'ende'",
     ):
         assert text in said, said
@@ -225,7 +228,9 @@ def spoken(lead_ms: int = 0) -> Payload:
 
 
 def check_written(arrived: Sequence[int], written: Sequence[int], most_ms: float = 250) -> None:
-    """Each message arrived after it was written, and soon: the bound is for a busy machine, test_ground_truth has the narrow one."""
+    """Each message arrived after it was written, and soon: the bound is for a busy machine, test_ground_truth has the
+    narrow one.
+    """
     assert len(arrived) == len(written)
     late = np.array(arrived) - np.array(written)
     assert (late >= -EARLY_NS).all(), late
@@ -283,7 +288,9 @@ def check_frames(stamps: Any, log: CallLog) -> None:
 
 
 def test_a_recogniser_that_fails_in_the_middle_keeps_what_came() -> None:
-    """A status, an error inside a message, and bytes that are no message, each at the second answer; 3 calls of 0.3 s."""
+    """A status, an error inside a message, and bytes that are no message, each at the second answer; 3 calls of 0.3
+    s.
+    """
     expected = {
         "status=RESOURCE_EXHAUSTED": (Status.REFUSED, "scripted failure"),
         "error": (Status.GRPC, "gRPC OUT_OF_RANGE: Audio Timeout Error"),

@@ -1,7 +1,9 @@
-"""Every text protocol of the HTTP family through whole runs: the command line, real sockets, and a server that logs what it wrote when.
+"""Every text protocol of the HTTP family through whole runs: the command line, real sockets, and a server that logs
+what it wrote when.
 
-Against the bundled server where it has the route, else against a fake of the vendor's wire (``tests/fakes``). Each run is a few
-requests long: an answer that is whole, one that fails in the middle and one whose connection breaks. About 20 seconds in all.
+Against the bundled server where it has the route, else against a fake of the vendor's wire (``tests/fakes``). Each run
+is a few requests long: an answer that is whole, one that fails in the middle and one whose connection breaks. About 20
+seconds in all.
 """
 
 from __future__ import annotations
@@ -194,6 +196,10 @@ def test_the_stages_and_counts_of_an_answer_in_one_piece_come_from_its_headers()
 # -- the bundled server's routes -----------------------------------------------------------------------------------
 
 BUNDLED = ("--model", "scripted", "--ttft", "20ms", "--itl", "10ms")
+CHAT = (
+    '{"model": "scripted", "stream": true, "max_tokens": 6, '
+    '"messages": [{"role": "user", "content": {{ prompt | tojson }}}]}'
+)
 
 
 @pytest.fixture(scope="module")
@@ -213,10 +219,9 @@ def check_against_truth(arrived: Sequence[int], tokens: Sequence[Sequence[int]])
     assert (np.array(arrived[:-1]) < written[1:]).all()
 
 
-@pytest.mark.parametrize("protocol", ["openai-responses", "ollama-chat"])
-def test_a_run_against_the_bundled_server_agrees_with_its_log(protocol: str, bundled: Server, tmp_path: Path) -> None:
+def test_a_run_against_the_bundled_server_agrees_with_its_log(bundled: Server, tmp_path: Path) -> None:
     """3 requests, 6 tokens 10 ms apart."""
-    result = run(tmp_path, bundled.url, protocol, 3, "--model", "scripted", "--output-tokens", "6")
+    result = run(tmp_path, bundled.url, "openai-responses", 3, "--model", "scripted", "--output-tokens", "6")
     truth = bundled.truth()
     assert result.statuses() == [Status.OK] * 3
     assert result.records["n_out"].tolist() == [6] * 3
@@ -236,6 +241,24 @@ def test_the_bundled_servers_streams_are_stamped_as_its_log_says(protocol: str, 
         assert (x.status, x.n_out, x.tokens_from) == (Status.OK, 6, counted)
         check_against_truth(x.chunk_ns, truth[f"{protocol}-{number}"]["tokens"])
         assert "decode;dur=" in (x.server_timing or "")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "chunks"),
+    [
+        ("openai-completions", {}, 6),
+        ("openai-embeddings", {}, 0),
+        ("openai-chat", {"stream": False}, 0),
+        ("http", {"path": "/v1/chat/completions", "framing": "sse", "text_path": "choices.0.delta.content",
+            "body": CHAT}, 6),
+        ("kserve-v2", {}, 0),
+    ],
+)  # fmt: skip
+def test_the_bundled_server_answers_every_protocol_over_http(
+    protocol: str, options: dict[str, Any], chunks: int, bundled: Server
+) -> None:
+    answers = ask(bundled.url, protocol, 3, n_tokens=6, **options)
+    assert [(x.status, x.n_chunks) for x in answers] == [(Status.OK, chunks)] * 3
 
 
 def test_the_bundled_servers_failures_keep_what_came_and_whole_answers_have_no_chunks(bundled: Server) -> None:

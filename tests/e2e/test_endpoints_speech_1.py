@@ -1,7 +1,8 @@
-"""Live speech through whole runs and single sessions: Deepgram, AssemblyAI, OpenAI's realtime protocol and vLLM's dialect of it.
+"""Live speech through whole runs and single sessions: Deepgram, AssemblyAI, OpenAI's realtime protocol and vLLM's
+dialect of it.
 
-Runs go against the bundled server, whose own stamps say when each message left; single sessions against fakes that police what the
-vendors police. Stamps are never before the truth and close behind it. About 25 seconds in all.
+Runs go against the bundled server, whose own stamps say when each message left; single sessions against fakes that
+police what the vendors police. Stamps are never before the truth and close behind it. About 25 seconds in all.
 """
 
 from __future__ import annotations
@@ -214,7 +215,10 @@ def test_text_is_answered_in_text_token_by_token(speech: Server, tmp_path: Path)
 
 @dataclass(frozen=True)
 class Vendor:
-    """A protocol and its fake. ``finals``: which of the log's messages make text final, ``ends``: which are the endpoint."""
+    """A protocol and its fake.
+
+    ``finals``: which of the log's messages make text final, ``ends``: which are the endpoint.
+    """
 
     build: Callable[[Knobs], Fake]
     protocol: str

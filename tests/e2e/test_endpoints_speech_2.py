@@ -1,7 +1,8 @@
-"""Live speech, second half: every protocol in a real run against a fake of its server, and every way in which a session can fail.
+"""Live speech, second half: every protocol in a real run against a fake of its server, and every way in which a session
+can fail.
 
-The fakes log the instant of each write on the clock that this host shares, so that stamps are held against the truth. Load: four
-sessions at once, each of less than half a second of audio.
+The fakes log the instant of each write on the clock that this host shares, so that stamps are held against the truth.
+Load: four sessions at once, each of less than half a second of audio.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ VARIANTS = (
     Case("azure_speech", "azure-stt", {"format": "simple", "mode": "dictation", "sample_rate": 8000}),
     Case("azure_speech", "azure-tts", {"output_format": "raw-16khz-16bit-mono-pcm"}),
 )
-#: One for each way of writing messages (JSON, MessagePack, a vendor's own) and one that speaks: between their records and those of the
-#: others lies only ``settle``, which sessions in this process show.
+#: One for each way of writing messages (JSON, MessagePack, a vendor's own) and one that speaks: between their records
+#: and those of the others lies only ``settle``, which sessions in this process show.
 RUNS = ("elevenlabs-scribe", "kyutai-stt", "azure-stt", "cartesia-tts")
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.protocol)
 each_variant = pytest.mark.parametrize(

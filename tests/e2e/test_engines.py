@@ -1,8 +1,8 @@
 """The compiled engine does what the Python engine does: every response that a server may give, to both, row by row.
 
-The servers are scripted, the loads small; a row must agree in status, error text, code, bytes, counts and in which of its
-times happened, the server must have read the same request ids, and times must be in order. Where the engines differ on
-purpose the test says so. Real time, about ten seconds. Connections and schedules are in test_engines_pool.py.
+The servers are scripted, the loads small; a row must agree in status, error text, code, bytes, counts and in which of
+its times happened, the server must have read the same request ids, and times must be in order. Where the engines differ
+on purpose the test says so. Real time, about ten seconds. Connections and schedules are in test_engines_pool.py.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def test_a_complete_response_makes_the_same_row(name: str) -> None:
 
 
 def test_a_head_request_has_no_body_and_the_native_engine_keeps_its_connection() -> None:
-    """On purpose: llhttp would wait for the body that the headers announce, so the Python engine hangs up after each."""
+    """On purpose: llhttp would wait for the body that the headers announce, so the Python engine hangs up after
+    each.
+    """
     options = {"method": "HEAD"}
     for length in (b"999", b"999999999999"):
         script = saying(OK + b"content-length: %s\r\n\r\n" % length)

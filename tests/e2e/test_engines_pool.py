@@ -221,7 +221,9 @@ def test_a_server_that_takes_requests_and_hangs_up_is_never_asked_twice() -> Non
 
 
 def test_answers_in_flight_hold_no_more_than_the_budget_and_the_biggest_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five answers without end, of which four are slow: the one that fills memory is given up, whichever engine reads it."""
+    """Five answers without end, of which four are slow: the one that fills memory is given up, whichever engine reads
+    it.
+    """
     monkeypatch.setattr(held, "MOST", 24 << 20)
 
     def endless() -> Script:

@@ -1,4 +1,6 @@
-"""Whole runs by either engine: which one ran is said, interrupts and deaths leave what they should. About 40 seconds."""
+"""Whole runs by either engine: which one ran is said, interrupts and deaths leave what they should. About 40
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.both_engines import ENGINES
-from tests.e2e.plimsoll import ROOT, begin, children, plimsoll, server, wait_for
+from tests.e2e.plimsoll import ROOT, begin, children, only_late, plimsoll, plimsoll_here, server, wait_for
 from tests.e2e.test_validity import loopback
 
 pytestmark = pytest.mark.e2e
@@ -80,7 +82,8 @@ def test_native_where_it_can_not_be_is_an_error_before_any_load(
     flags: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
     env = absent(tmp_path) if "compiler" in says else None
-    done = plimsoll("run", *flags, "--queries", "5", "--option", "engine=native", "--out", "r", cwd=tmp_path, env=env)
+    run = plimsoll if env else plimsoll_here
+    done = run("run", *flags, "--queries", "5", "--option", "engine=native", "--out", "r", cwd=tmp_path, env=env)
     assert done.returncode == 2, done.stderr
     assert f"--option engine: the native engine {says}" in " ".join(done.stderr.split())
     assert not (tmp_path / "r").exists()
@@ -90,7 +93,7 @@ def interrupted(engine: str, tmp_path: Path, ttft: str, times: int) -> dict[str,
     """6 s at 50/s, interrupted after the first segment."""
     with server("--model", "scripted", "--ttft", ttft, "--itl", "1ms") as target:
         process = begin(
-            "run", "--url", target.url, *CHAT, "--rate", "50", "--duration", "6s", "--option", f"engine={engine}", "--out", "r",
+            "run", "--url", target.url, *CHAT, "--rate", "50", "--duration", "6s", "--option", f"engine={engine}", "--out", "r",  # noqa: E501
             "--json", cwd=tmp_path,
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w*.seg")
@@ -128,37 +131,44 @@ def test_two_interrupts_give_up_what_is_in_flight_and_keep_its_rows(engine: str,
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_kill_9_of_the_endpoint_is_the_endpoints_failure(engine: str, tmp_path: Path) -> None:
-    """3 s at 100/s; the server dies in the middle: streams are cut, then connections refused."""
+    """3 s at 100/s; the server dies in the middle: streams are cut, then connections refused, and the report is
+    whole.
+    """
     needs(engine)
     with server("--model", "scripted", "--ttft", "50ms", "--itl", "20ms") as target:
         process = begin(
-            "run", "--url", target.url, *CHAT, "--rate", "100", "--duration", "3s", "--option", f"engine={engine}", "--out", "r",
-            "--json", cwd=tmp_path,
+            "run", "--url", target.url, *CHAT, "--slo", "p99(ttft) <= 2s", "--rate", "100", "--duration", "3s", "--option",  # noqa: E501
+            f"engine={engine}", "--out", "r", "--json", cwd=tmp_path,
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w*.seg")
         target.kill()
-        out, _ = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
     report = json.loads(out)
+    assert only_late(tmp_path / "r"), report["validity"][
+        "reasons"
+    ]  # a busy machine may make the generator late as well
+    assert process.returncode == (1 if report["validity"]["outcome"] == "VALID" else 4), err
+    slowest = report["verdict"]["objectives"][1]
+    assert (slowest["outcome"], slowest["observed"]) == ("FAIL", None)  # infinitely slow
     records = records_of(tmp_path / "r")
-    assert len(records) == report["validity"]["planned"]
+    assert len(records) == report["validity"]["planned"] == report["counts"]["ok"] + report["counts"]["failed"]
+    assert (tmp_path / "r" / "report.html").stat().st_size > 10_000
     assert report["counts"]["by_status"]["CONNECT"] > 30
     cut = (records["status"] == Status.PROTOCOL) & (records["n_chunks"] > 0)
     assert cut.any(), "what had come of the streams is kept"
     texts = {records.errors[int(at)] for at in records["error"] if at >= 0}
     assert texts <= {
         "Connection refused", "Connection reset by peer", "connection closed before any answer",
-        "connection closed before any answer: Connection reset by peer", "connection closed in the middle of the response",
+        "connection closed before any answer: Connection reset by peer", "connection closed in the middle of the response",  # noqa: E501
         "connection closed in the middle of the response: Connection reset by peer",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_kill_9_of_a_worker_keeps_its_sealed_rows_and_is_invalid(engine: str, tmp_path: Path) -> None:
-    """5 s at 60/s by one worker, which dies after its first segment."""
-    needs(engine)
+def test_kill_9_of_a_worker_keeps_the_sealed_rows_of_the_python_engine_too(tmp_path: Path) -> None:
+    """5 s at 60/s by one worker, which dies after its first segment. The native engine's dies in tests/real."""
     with server(*FAST) as target:
         process = begin(
-            "run", "--url", target.url, *CHAT, "--rate", "60", "--duration", "5s", "--option", f"engine={engine}", "--out", "r",
+            "run", "--url", target.url, *CHAT, "--rate", "60", "--duration", "5s", "--option", "engine=python", "--out", "r",  # noqa: E501
             "--json", cwd=tmp_path,
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w000*.seg")
@@ -174,7 +184,9 @@ def test_kill_9_of_a_worker_keeps_its_sealed_rows_and_is_invalid(engine: str, tm
 
 
 def test_the_engines_share_of_its_core_is_that_of_the_run_not_of_its_warm_up(tmp_path: Path) -> None:
-    """1.5 s of warm-up and 0.5 s of run, both as fast as the cheapest server goes: no share is more than the whole core."""
+    """1.5 s of warm-up and 0.5 s of run, both as fast as the cheapest server goes: no share is more than the whole
+    core.
+    """
     needs("native")
     (tmp_path / "s.yaml").write_text(
         "kind: concurrency\nparams: {concurrency: 16}\nwarmup: 1500ms\nstop: {min_queries: 10, min_duration: 500ms}\n"

@@ -1,8 +1,9 @@
-"""The fakes are what the vendors' own SDKs take for the vendor: whole sessions by each SDK, in a process and an environment of its own.
+"""The fakes are what the vendors' own SDKs take for the vendor: whole sessions by each SDK, in a process and an
+environment of its own.
 
-A script in tests/peers/vendors holds its sessions and prints what the SDK understood; here that is compared with what the fake
-was told to do. Messages are held against the SDK's classes too, where it has some: nothing may be missing, of another type or
-unknown. And the bundled server is spoken to by SDKs that can't be installed beside it.
+A script in tests/peers/vendors holds its sessions and prints what the SDK understood; here that is compared with what
+the fake was told to do. Messages are held against the SDK's classes too, where it has some: nothing may be missing, of
+another type or unknown. And the bundled server is spoken to by SDKs that can't be installed beside it.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ def crowded() -> Iterator[None]:
 def test_every_token_is_recorded_when_it_arrived(engine: str) -> None:
     """100 streams a second of 64 tokens: arrivals, gaps and nothing lost, in either engine.
 
-    While a host stops the worker's core for longer than a gap the kernel joins two unread tokens and keeps the later stamp
-    (docs/reference/metrics.md, merged chunks). What arrived while a bare timer on that core stood still for that long is not the
-    recorder's error; three quarters of the run must be free of it.
+    While a host stops the worker's core for longer than a gap the kernel joins two unread tokens and keeps the later
+    stamp (docs/reference/metrics.md, merged chunks). What arrived while a bare timer on that core stood still for that
+    long is not the recorder's error; three quarters of the run must be free of it.
     """
     with bare_timer() as host:
         found = measure(100, 3, 64, ITL_MS, "kernel", "--option", f"engine={engine}")

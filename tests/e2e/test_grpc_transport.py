@@ -1,6 +1,7 @@
 """Our gRPC transport and grpcio's client against grpcio's server: every kind of call, every way in which one can end.
 
-The transport that is ours and the client of grpcio (``tests/grpcio_client.py``) pass the same tests. Real sockets, real time, each test short.
+The transport that is ours and the client of grpcio (``tests/grpcio_client.py``) pass the same tests. Real sockets, real
+time, each test short.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def test_messages_arrive_when_the_server_wrote_them() -> None:
 
     async def body(bench: GrpcBench, log: Log, _: Any) -> None:
         exchange = await bench.call(stream())
-        # The server's time is taken before its library writes: what is recorded comes after it, and before the next one.
+        # The server's time is taken before its library writes: what is recorded comes after it, and before the next
+        # one.
         for i, (sent, came) in enumerate(zip(log.sent_ns, exchange.mark_ns, strict=True)):
             assert sent <= came < (log.sent_ns[i + 1] if i < 4 else exchange.done_ns + 1)
 

@@ -1,4 +1,6 @@
-"""Servers that would take our memory or our processor with them: the row is kept, it says why, and nothing is left behind."""
+"""Servers that would take our memory or our processor with them: the row is kept, it says why, and nothing is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +163,8 @@ def test_header_blocks_without_end_are_not_kept_without_end() -> None:
         assert exchange.status == Status.PROTOCOL
         assert (
             exchange.error
-            == f"the server sent more than {plimsoll.harness.transport.rpc.rpc_stream.MAX_BLOCKS} header blocks for one call"
+            == f"the server sent more than {plimsoll.harness.transport.rpc.rpc_stream.MAX_BLOCKS} header blocks for "
+            "one call"
         )
 
     interim = frame(HEADERS, END_HEADERS, 1, b"\x08\x03103" + literal("link", bytes(1000)))

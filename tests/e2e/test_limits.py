@@ -46,7 +46,9 @@ def test_a_closed_loop_above_the_file_limit_is_refused_before_any_load(tmp_path:
 
 
 def alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``plimsoll run`` and its bundled server where connections have 16 local ports; skipped where that is not allowed."""
+    """``plimsoll run`` and its bundled server where connections have 16 local ports; skipped where that is not
+    allowed.
+    """
     try:
         able = subprocess.run([*UNSHARE, "/bin/true"], capture_output=True, timeout=20, check=False).returncode == 0
     except OSError:

@@ -1,4 +1,6 @@
-"""The live view over real sockets: its addresses, its bad guests, and the page in a real browser while a run goes on."""
+"""The live view over real sockets: its addresses, its bad guests, and the page in a real browser while a run goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from plimsoll.harness.live.live_view import LiveView
 from plimsoll.harness.live.place import Place
 from plimsoll.harness.live.server import MOST_CONNECTIONS, MOST_READERS
 from plimsoll.harness.live.state import LiveState
-from plimsoll.reports.models.live_parts import RunPart
+from plimsoll.reports.documents.live import RunPart
 from plimsoll.slo.objectives.objective import parse
 from tests.e2e import plimsoll
 from tests.e2e.chromium import CHROMIUM, Tab, chromium
@@ -311,8 +313,10 @@ SLO = ("--slo", "p99(ttft) <= 2s", "--slo", "ratio(error) <= 5%", "--slo", "max(
 def going_on(folder: Path, duration: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A real run with ``--live``, and its page's address."""
     command = (
-        "run", "--kind", "server", "--protocol", "openai-chat", "--rate", "15", "--duration", duration, "--queries", "30",
-        "--prompt-tokens", "8", "--output-tokens", "3", "--model", "scripted", "--live", "0", "--json", "--out", str(folder / "r"), *SLO,
+        "run", "--kind", "server", "--protocol", "openai-chat", "--rate", "15", "--duration", duration, "--queries",
+        "30",
+        "--prompt-tokens", "8", "--output-tokens", "3", "--model", "scripted", "--live", "0", "--json", "--out",
+        str(folder / "r"), *SLO,
     )  # fmt: skip
     process = plimsoll.begin(*command, cwd=folder)
     try:
@@ -390,7 +394,7 @@ async def _look_on(tab: Tab, url: str, report: str) -> str:
     for width in (400, 1200):
         await tab.resize(width, 1000)
         assert await tab.ask("document.documentElement.scrollWidth") <= width
-        shown = "[...document.querySelectorAll('.strips .drawing')].filter(d => d.offsetWidth).map(d => d.className)"
+        shown = "[...document.querySelectorAll('.strip .drawing')].filter(d => d.offsetWidth).map(d => d.className)"
         assert {"narrow" if width == 400 else "wide"} == {name.split()[1] for name in await tab.ask(shown)}
     await tab.until("document.querySelector('[data-part=top]').dataset.final === 'yes'", 30)
     assert await tab.ask("document.querySelector('.story code').textContent") == report

@@ -1,13 +1,15 @@
-"""The real MLPerf LoadGen and Plimsoll, scenario by scenario: same schedules, samples, counts, validity, early stopping.
+"""The real MLPerf LoadGen and Plimsoll, scenario by scenario: same schedules, samples, counts, validity, early
+stopping.
 
-LoadGen runs against a stub for at most 1 s a case, in a process of its own; its trace says when each query was scheduled,
-which samples it carried, and how long each took. Plimsoll then builds its own plan from the same settings and runs it in
-virtual time against an endpoint that takes exactly as long. From there on nothing is within a tolerance: due times,
-indices, latencies and estimates are compared to the nanosecond, and every yes or no of LoadGen's with ours. Noise on the
-host changes the latencies of a case, never the agreement. The whole file takes about 15 s; each LoadGen run is bounded at 30 s.
+LoadGen runs against a stub for at most 1 s a case, in a process of its own; its trace says when each query was
+scheduled, which samples it carried, and how long each took. Plimsoll then builds its own plan from the same settings
+and runs it in virtual time against an endpoint that takes exactly as long. From there on nothing is within a tolerance:
+due times, indices, latencies and estimates are compared to the nanosecond, and every yes or no of LoadGen's with ours.
+Noise on the host changes the latencies of a case, never the agreement. The whole file takes about 15 s; each LoadGen
+run is bounded at 30 s.
 
-Query 0 of a closed loop is scheduled about a microsecond after the instant from which LoadGen counts min_duration, and that
-instant is not in its trace: a run whose last query is issued within that microsecond would end one query apart.
+Query 0 of a closed loop is scheduled about a microsecond after the instant from which LoadGen counts min_duration, and
+that instant is not in its trace: a run whose last query is issued within that microsecond would end one query apart.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.recorder import Columns
 from plimsoll.harness.run.rundir import _elapsed_ns
-from plimsoll.scenarios.discovery import kinds
 from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics.confidence import max_failures, n_required
@@ -177,7 +179,8 @@ def plan_of(case: Case) -> Plan:
 class Replay:
     """Plimsoll's issuer in virtual time, against an endpoint that is as fast as LoadGen's stub was, sample by sample.
 
-    In a closed loop LoadGen itself takes a while between an answer and the next query; the generator here takes as long.
+    In a closed loop LoadGen itself takes a while between an answer and the next query; the generator here takes as
+    long.
     """
 
     def __init__(self, plan: Plan, observed: Observed) -> None:

@@ -1,4 +1,6 @@
-"""Agents under real Locust, as processes of their own on loopback: one valid run, its entries in Locust's page, and every death. About 40 s."""
+"""Agents under real Locust, as processes of their own on loopback: one valid run, its entries in Locust's page, and
+every death. About 40 s.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def free_port() -> int:
 
 
 class Host:
-    """Everything that one test starts, marked in the environment that children inherit; nothing of it outlives the test."""
+    """Everything that one test starts, marked in the environment that children inherit; nothing of it outlives the
+    test.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.port, self.mark = path, free_port(), uuid.uuid4().hex
@@ -137,13 +141,15 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Server]:
-    with server() as found:
+    with server("--model", "scripted") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, endpoint: Server) -> Iterator[Callable[[], Host]]:
-    """Locust's own command line with our locustfile; the first call starts it, so that it runs while another test waits."""
+    """Locust's own command line with our locustfile; the first call starts it, so that it runs while another test
+    waits.
+    """
     host = Host(tmp_path_factory.mktemp("plain"))
 
     def begun() -> Host:
@@ -192,7 +198,9 @@ def test_two_agents_send_one_valid_schedule_that_locust_shows_and_stay_for_the_n
 def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_late_agent_is_refused(
     fleet: Host, plain: Callable[[], Host]
 ) -> None:
-    """a loses its site and waits for the next run; of b its two upper processes die, and those below them end by themselves."""
+    """a loses its site and waits for the next run; of b its two upper processes die, and those below them end by
+    themselves.
+    """
     fleet.both()
     shutil.rmtree(fleet.path / "killed", ignore_errors=True)
     master = fleet.master(2, "killed", "--protocol", "null", "--duration", "6s")

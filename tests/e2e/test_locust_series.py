@@ -18,11 +18,12 @@ SHORT = ("--duration", "1s", "--workers", "1", "--warmup", "0s")
 VERBS = {
     "sweep": (("--url", "{url}", "--vary", "rate=20,30", "--cooldown", "0s", *SHORT), 2),
     "search": (
-        ("--url", "{url}", "--start", "20", "--lowest", "20", "--highest", "20", "--slo", "p50(latency) <= 9s", "--probe", "1s",
-         "--cooldown", "0s", "--no-confirm", "--workers", "1"), 1,
+        ("--url", "{url}", "--start", "20", "--lowest", "20", "--highest", "20", "--slo", "p50(latency) <= 9s",
+         "--probe", "1s", "--cooldown", "0s", "--no-confirm", "--workers", "1"), 1,
     ),
     "compare": (
-        ("--interleave", "smoke", "--arm", "a={url}", "--arm", "b={url}", "--repeats", "1", "--cooldown", "0s", *SHORT), 2,
+        ("--interleave", "smoke", "--arm", "a={url}", "--arm", "b={url}", "--repeats", "1", "--cooldown", "0s", *SHORT),
+        2,
     ),
     "bakeoff": (("b.yaml",), 2),
     "coldstart": (
@@ -42,7 +43,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Server]:
-    with server() as found:
+    with server("--model", "scripted") as found:
         yield found
 
 
@@ -58,22 +59,12 @@ def test_an_agent_sends_every_run(verb: str, host: Host, endpoint: Server) -> No
     (host.path / "b.yaml").write_text(f"arms:\n{arms}{load}repeats: 1\ncooldown: 0s\n")
     port = free_port()
     given = [word.format(url=endpoint.url, port=port) for word in words]
-    made = host.start(
-        verb,
-        *PLIMSOLL,
-        verb,
-        *given,
-        "--locust-master",
-        f"127.0.0.1:{host.port}",
-        "--live",
-        "--retries",
-        "1",
-        "--out",
-        verb,
-    )
+    out = f"{verb}-{port}"  # a second try has a folder of its own
+    shared = ("--locust-master", f"127.0.0.1:{host.port}", "--live", "--retries", "1", "--out", out)
+    made = host.start(out, *PLIMSOLL, verb, *given, *shared)
     made.wait(100)
-    found = runs_of(host.path / verb)
-    assert len(found) >= count, host.said(verb)
-    assert all([agent["name"] for agent in run["agents"]] == ["a"] for run in found), host.said(verb)  # type: ignore[attr-defined]
-    assert host.said(verb).count("live view: ") >= count
-    assert made.returncode in (0, 3), host.said(verb)
+    found = runs_of(host.path / out)
+    assert len(found) >= count, host.said(out)
+    assert all([agent["name"] for agent in run["agents"]] == ["a"] for run in found), host.said(out)  # type: ignore[attr-defined]
+    assert host.said(out).count("live view: ") >= count
+    assert made.returncode in (0, 3), host.said(out)

@@ -1,7 +1,8 @@
-"""The example for Locust users under real Locust, in one process and with two workers, against a server whose script is known.
+"""The example for Locust users under real Locust, in one process and with two workers, against a server whose script is
+known.
 
-About 15 s on a quiet host. Alone, because Locust's figures are held against the server's script. A busy host makes a run INVALID, and it says so;
-such a run is made again, as its own message asks.
+About 15 s on a quiet host. Three tests are alone, for they hold figures and losses against the server's script. A busy
+host makes a run INVALID, and it says so; such a run is made again, as its own message asks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from plimsoll.harness.run.rundir import open_sealed, request_ids
 from plimsoll.slo.records.records import Stamp, TokensFrom
 from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 EXAMPLE = str(ROOT / "docs" / "examples" / "locustfile_streaming.py")
 CHAT, COMPLETE = "/v1/chat/completions", "completions"
@@ -38,7 +39,8 @@ def environ() -> dict[str, str]:
 
 def locust(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command("--headless", *arguments), capture_output=True, text=True, cwd=cwd, timeout=60, env=environ(), check=False
+        command("--headless", *arguments), capture_output=True, text=True, cwd=cwd, timeout=60, env=environ(),
+        check=False
     )  # fmt: skip
 
 
@@ -61,6 +63,7 @@ def scripted_server() -> object:
         yield one
 
 
+@pytest.mark.alone
 def test_locusts_entries_keep_to_the_servers_script_and_a_broken_slo_is_exit_code_1(
     scripted: Server, tmp_path: Path
 ) -> None:
@@ -94,6 +97,7 @@ def test_locusts_entries_keep_to_the_servers_script_and_a_broken_slo_is_exit_cod
     assert gate.returncode == 0 or run.name != "run", gate.stdout + gate.stderr
 
 
+@pytest.mark.alone
 def test_two_workers_rows_are_all_judged_on_the_master(scripted: Server, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -108,7 +112,8 @@ def test_two_workers_rows_are_all_judged_on_the_master(scripted: Server, tmp_pat
         ]  # fmt: skip
         try:
             done = locust(
-                tmp_path, "--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2",
+                tmp_path, "--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers",
+                "2",
                 "-u", "10", "-r", "10", "-t", "2s", "--host", scripted.url, "--csv", "csv", "--slo", "p90(ttft) <= 2s",
                 "--plimsoll-out", "run",
             )  # fmt: skip
@@ -162,7 +167,8 @@ for state in (LOCUST_STATE_WAITING, None, LOCUST_STATE_RUNNING):
 print(ends, len(sent))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, env=environ(), check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, env=environ(),
+        check=False
     )  # fmt: skip
     # A task that is under way goes on to its end, with all of its requests.
     assert done.stdout.split("\n")[-2] == "['GreenletExit', 'GreenletExit', 'SystemError'] 1", done.stdout + done.stderr
@@ -181,6 +187,7 @@ def test_errors_in_a_stream_are_failures_in_locust_and_in_the_verdict(tmp_path: 
     assert done.returncode == (4 if only_busy(tmp_path / "run") else 1), done.stdout
 
 
+@pytest.mark.alone
 def test_a_killed_locust_leaves_a_run_that_can_be_judged(scripted: Server, tmp_path: Path) -> None:
     """At most the last second of its users' requests is missing, by the server's own log."""
     words = ["--headless", "-u", "5", "-r", "5", "-t", "60s", "--host", scripted.url, "--plimsoll-out", "run"]

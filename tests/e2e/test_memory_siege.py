@@ -1,8 +1,9 @@
-"""Servers that want our memory, against every wire, inside 512 MB: nothing dies, every sample has its row, and the peak is measured.
+"""Servers that want our memory, against every wire, inside 512 MB: nothing dies, every sample has its row, and the peak
+is measured.
 
-Processes that may have no more data than that (``RLIMIT_DATA``, so a quarter of it is the budget of answers in flight) are client and
-server for all cases, one after the other; the tests read what it found. Nearly every case sends 25 samples at once and gives them
-1 s. Bound: 90 s on a quiet machine.
+Processes that may have no more data than that (``RLIMIT_DATA``, so a quarter of it is the budget of answers in flight)
+are client and server for all cases, one after the other; the tests read what it found. Nearly every case sends 25
+samples at once and gives them 1 s. Bound: 90 s on a quiet machine.
 """
 
 from __future__ import annotations
@@ -427,7 +428,9 @@ def cases() -> Iterator[tuple[str, Besieger, Callable[[str], Awaitable[Records]]
 
 
 def child() -> None:
-    """The cases, those against one protocol in one process, which may have no more memory than that: a JSON line each."""
+    """The cases, those against one protocol in one process, which may have no more memory than that: a JSON line
+    each.
+    """
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     failed = 0
     for _, group in groupby(cases(), lambda case: case[0].split(":")[0]):

@@ -1,9 +1,10 @@
-"""The ``mlperf`` formats beside the real LoadGen's files: the same labels in the same order, the same numbers to the nanosecond.
+"""The ``mlperf`` formats beside the real LoadGen's files: the same labels in the same order, the same numbers to the
+nanosecond.
 
-LoadGen runs as in ``test_loadgen_parity.py``; Plimsoll's records hold the same schedule and the same latencies. The summaries
-are then compared line by line, and the detail logs key by key, as a result checker reads them. Different on purpose: the name
-of the system, the recommendations (our words), ``target_qps`` of a closed loop (Plimsoll has no such hint), and rates in their
-last digit, because LoadGen counts from about a microsecond before its first query.
+LoadGen runs as in ``test_loadgen_parity.py``; Plimsoll's records hold the same schedule and the same latencies. The
+summaries are then compared line by line, and the detail logs key by key, as a result checker reads them. Different on
+purpose: the name of the system, the recommendations (our words), ``target_qps`` of a closed loop (Plimsoll has no such
+hint), and rates in their last digit, because LoadGen counts from about a microsecond before its first query.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def assert_same_results(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     wrong = {"result_invalid_reason", "result_token_throughput"}
     if not theirs["early_stopping_ttft_result"] and theirs["effective_scenario"] == "Server":
         wrong.add("early_stopping_ttft_result")
-    overhead = "result_token_throughput_with_loadgen_overhead"  # to when LoadGen issued the last query: its own lateness is in it
+    overhead = "result_token_throughput_with_loadgen_overhead"  # to when LoadGen issued the last query: its own lateness is in it  # noqa: E501
     if overhead in theirs:
         assert ours[overhead] == pytest.approx(theirs[overhead], rel=0.05)
         wrong.add(overhead)

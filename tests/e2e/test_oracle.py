@@ -1,8 +1,8 @@
 """The oracle, byte for byte and stamp for stamp: what it says of itself must be what a plain socket sees.
 
-Bounds: with ten streams of a token each 10 ms, writes begin at their due instant, p50 within 0.5 ms and p99 within 10 ms
-(measured on an idle core: see docs/reference/reference-server.md); SIGTERM ends it within 100 ms; a stall of 300 ms is kept to 1 ms
-at its beginning and, at its end, to 20 ms. Each test that holds a clock takes the best of three tries.
+Bounds: with ten streams of a token each 10 ms, writes begin at their due instant, p50 within 0.5 ms and p99 within 10
+ms (measured on an idle core: see docs/reference/reference-server.md); SIGTERM ends it within 100 ms; a stall of 300 ms
+is kept to 1 ms at its beginning and, at its end, to 20 ms. Each test that holds a clock takes the best of three tries.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_the_plugin_costs_a_project_without_load_tests_nothing(pytester: pytest.
 
         def test_nothing_is_loaded():
             assert not {"plimsoll.harness.series.one_run", "plimsoll.slo.records.records", "pyarrow", "scipy", "rich.console"} & set(sys.modules)
-        """,
+        """,  # noqa: E501
     )
     done.assert_outcomes(passed=1)
     assert "service-level objectives" not in done.stdout.str()

@@ -131,7 +131,8 @@ def test_the_bundled_server_is_ready_only_with_its_models() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     command = [
-        sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(port), "--model", "scripted", "--fault", "slow_start=warm_up:1s",
+        sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(port), "--model", "scripted", "--fault",
+        "slow_start=warm_up:1s",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,5 @@
-"""Models of fixed outputs as a process: KServe in, batches inside, and the load generator's MLPerf scenarios against them.
+"""Models of fixed outputs as a process: KServe in, batches inside, and the load generator's MLPerf scenarios against
+them.
 
 Bound: the four scenarios are some 100 to 200 samples each and must all be answered; no time is judged.
 """

@@ -1,6 +1,7 @@
 """The gRPC front-end as a process: reflection, health, statuses, truth, faults, drain, and speech in both directions.
 
-The client is generic: it learns every message from the server itself, by reflection, and knows none of the server's code.
+The client is generic: it learns every message from the server itself, by reflection, and knows none of the server's
+code.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ def test_a_refusal_within_a_stream_says_when_to_come_back(client: Client) -> Non
 
 
 def test_calls_that_are_opened_and_dropped_leave_nothing_behind(server: Server, client: Client) -> None:
-    """Some used to end in a traceback on stderr, which ``running`` holds to be empty: 15 of 10,000 when it was measured."""
+    """Some used to end in a traceback on stderr, which ``running`` holds to be empty: 15 of 10,000 when it was
+    measured.
+    """
     opened = client.method(INFERENCE, "ModelStreamInfer")
     asked = client.infer(parameters={"plimsoll": {"string_param": '{"ttft_ms": 0}'}}).SerializeToString()
     for _ in range(30):

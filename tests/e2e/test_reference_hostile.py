@@ -1,5 +1,5 @@
-"""What comes over a socket from the wrong sort of client: it gets a refusal or a closed connection, never a 500, and the next
-client is served as if nothing had been.
+"""What comes over a socket from the wrong sort of client: it gets a refusal or a closed connection, never a 500, and
+the next client is served as if nothing had been.
 """
 
 from __future__ import annotations

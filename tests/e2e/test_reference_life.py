@@ -1,4 +1,6 @@
-"""From the first connection to the last: a server that starts says so, and one that ends finishes what it has and takes nothing new."""
+"""From the first connection to the last: a server that starts says so, and one that ends finishes what it has and takes
+nothing new.
+"""
 
 from __future__ import annotations
 

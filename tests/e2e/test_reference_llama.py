@@ -1,4 +1,6 @@
-"""A folder of weights as a process: its own tokenizer, its own end, its own words; and one line for a folder that is none."""
+"""A folder of weights as a process: its own tokenizer, its own end, its own words; and one line for a folder that is
+none.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ def test_a_folder_of_weights_is_served_with_its_own_tokenizer(folder: Path) -> N
         chat = {"model": "llm", "max_tokens": 12, "messages": [{"role": "user", "content": "<|eot_id|>"}]}
         response, answer = server.call("/v1/chat/completions", chat)
         assert response.status == 200
-        # Begin, a header of six tokens round "user" and two line ends, the content byte by byte, an end, another header.
+        # Begin, a header of six tokens round "user" and two line ends, the content byte by byte, an end, another
+        # header.
         assert json.loads(answer)["usage"]["prompt_tokens"] == 1 + (2 + 4 + 2) + len("<|eot_id|>") + 1 + (2 + 9 + 2)
         response, answer = server.call("/v1/completions", {"model": "llm", "prompt": "x" * 600, "max_tokens": 1})
         assert response.status == 400

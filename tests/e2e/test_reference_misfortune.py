@@ -1,8 +1,9 @@
 """Every misfortune of the reference server, seen by a load generator that knows nothing of it.
 
-Each test puts a fault in force on a running server by the admin call, sends it real load with `plimsoll run`, and finds in the
-report what an engineer is told to look for (docs/reference/reference-server.md, Faults). Runs last about a second. Times are compared within a
-run, or with a run without the fault, and by amounts that a busy host does not make up.
+Each test puts a fault in force on a running server by the admin call, sends it real load with `plimsoll run`, and finds
+in the report what an engineer is told to look for (docs/reference/reference-server.md, Faults). Runs last about a
+second. Times are compared within a run, or with a run without the fault, and by amounts that a busy host does not make
+up.
 """
 
 from __future__ import annotations
@@ -350,7 +351,8 @@ def test_a_whole_prompt_stalls_everyone_who_decodes(llm: Server, tmp_path: Path)
     with suffering(llm, "prefill_stall") as hits:
         seen = run(llm, tmp_path, mixture(tmp_path, *([*short, long] * 4)))
     assert hits["prefill_stall"] > 0
-    # Each of four long prompts stalls up to three others. In pieces of 32 tokens it takes ten steps of about twice the median.
+    # Each of four long prompts stalls up to three others. In pieces of 32 tokens it takes ten steps of about twice the
+    # median.
     assert sorted(gaps_ms(seen))[-8] > 5 * seen.ms("itl")
 
 

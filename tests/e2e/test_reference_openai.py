@@ -1,5 +1,5 @@
-"""The official ``openai`` client against the server, every route that it knows and the server has, and the bytes where the client hides
-them: events in order, gapless numbers, the anatomy in the last message.
+"""The official ``openai`` client against the server, every route that it knows and the server has, and the bytes where
+the client hides them: events in order, gapless numbers, the anatomy in the last message.
 """
 
 from __future__ import annotations

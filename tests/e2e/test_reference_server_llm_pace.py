@@ -1,8 +1,8 @@
 """How fast the tiny language model serves on two cores: 30 streams at once, at most 50 ms a token.
 
 A step computes a token for every stream, so the time per output token is a step and the gap after it: some 10 ms for 30
-streams here. The bound leaves room for a host three times slower and still fails when streams are served one after the other (30 x
-2 ms). Where others have the cores, it is widened by as much as a control that only counts is slowed down.
+streams here. The bound leaves room for a host three times slower and still fails when streams are served one after the
+other (30 x 2 ms). Where others have the cores, it is widened by as much as a control that only counts is slowed down.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def test_thirty_streams_on_two_cores_get_a_token_every_fifty_milliseconds() -> N
     assert together_s > 0.3 * max(times[-1] - times[0] for times in arrivals)  # they were streams at the same time
     tpot_ms = [1e3 * (times[-1] - times[0]) / (N_TOKENS - 1) for times in arrivals]
     print(
-        f"TPOT of {N_STREAMS} streams: median {statistics.median(tpot_ms):.1f} ms, worst {max(tpot_ms):.1f} ms, share {share:.2f}"
+        f"TPOT of {N_STREAMS} streams: median {statistics.median(tpot_ms):.1f} ms, worst {max(tpot_ms):.1f} ms, share "
+        f"{share:.2f}"
     )
     assert max(tpot_ms) <= 50 / share

@@ -1,4 +1,5 @@
-"""Requests that end in every way, over real connections: the counters say exactly what happened, and nothing is left behind.
+"""Requests that end in every way, over real connections: the counters say exactly what happened, and nothing is left
+behind.
 
 Each kind of request can end in one way only, whatever the host does meanwhile, so counts are compared for equality.
 """
@@ -41,7 +42,7 @@ async def ask(port: int, model: str, kind: str) -> int:
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]} | fields).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"  # noqa: E501
         writer.write(head.encode() + body)
         status = int((await reader.readuntil(b"\r\n")).split()[1])
         if kind == "left":

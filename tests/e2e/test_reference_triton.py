@@ -1,6 +1,8 @@
-"""Official clients prove the Open Inference Protocol of the server: tritonclient over HTTP and over gRPC, in an environment of their own.
+"""Official clients prove the Open Inference Protocol of the server: tritonclient over HTTP and over gRPC, in an
+environment of their own.
 
-Each script drives one running server with all kinds of models and says what it saw; the claims are held against that here.
+Each script drives one running server with all kinds of models and says what it saw; the claims are held against that
+here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The WebSocket front-end as a process: official clients, stamps, faults, hostile frames, clients that vanish, and the server's end."""
+"""The WebSocket front-end as a process: official clients, stamps, faults, hostile frames, clients that vanish, and the
+server's end.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_deepgrams_sdk_hears_what_it_had_spoken(server: Server) -> None:
 
 
 class OpenAiWire:
-    """What the connection of OpenAI's client needs of the websockets package, which can't be installed beside the rest."""
+    """What the connection of OpenAI's client needs of the websockets package, which can't be installed beside the
+    rest.
+    """
 
     def __init__(self, raw: RawWebSocket) -> None:
         self._raw = raw

@@ -1,6 +1,8 @@
-"""``--retries`` for real: a worker that stood still is the machine's doing, so the run is made again, and the user's word ends it.
+"""``--retries`` for real: a worker that stood still is the machine's doing, so the run is made again, and the user's
+word ends it.
 
-Real processes and sockets; single stream, because there a stop is INVALID however short the promise is. About ten seconds each.
+Real processes and sockets; single stream, because there a stop is INVALID however short the promise is. About ten
+seconds each.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ FAST = ("--model", "scripted", "--ttft", "10ms", "--itl", "1ms")
 def begin_run(url: str, folder: Path, retries: int) -> subprocess.Popen[str]:
     """Single stream for 3 s; 10 % of 2 s: hiccups of a shared machine stay far below, half a second is far above."""
     (folder / "s.yaml").write_text(
-        f"kind: single_stream\nretries: {retries}\nstop: {{min_queries: 1, min_duration: 3s}}\nobjectives: [p50(latency) <= 2s]\n"
+        f"kind: single_stream\nretries: {retries}\nstop: {{min_queries: 1, min_duration: 3s}}\nobjectives: "
+        "[p50(latency) <= 2s]\n"
     )
     return begin("run", "s.yaml", "--url", url, "--output-tokens", "4", "--out", "r", "--json", cwd=folder)
 

@@ -38,10 +38,6 @@ from tests.e2e.plimsoll import (
 
 pytestmark = pytest.mark.e2e
 
-CHAT_TEMPLATE = (
-    '{"model": "scripted", "stream": true, "max_tokens": 4, '
-    '"messages": [{"role": "user", "content": {{ prompt | tojson }}}]}'
-)
 STAGES = ("preprocess", "queue", "inference", "postprocess")
 CHAT = ("--protocol", "openai-chat", "--kind", "server", "--output-tokens", "16")
 #: The lag a run may have follows from its tightest latency objective: this one leaves room for a busy machine in tests
@@ -74,36 +70,6 @@ def server_timings(path: Path) -> list[str]:
     return list(column.to_pylist())
 
 
-def arrival_errors(folder: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Arrival minus the server's own stamp just before its write, ns, for 300 requests of 16 tokens (same clock)."""
-    with server("--model", "scripted", "--ttft", "30ms", "--itl", "5ms") as target:
-        done = plimsoll_valid("run", "--url", target.url, *CHAT, *EASY, "--rate", "100", "--queries", "300", cwd=folder)
-        truth = target.truth()
-    assert done.returncode == 0, done.stderr
-    records = records_of(folder / "r")
-    t0 = json.loads((folder / "r" / "manifest.json").read_text())["t0_monotonic_ns"]
-    errors = []
-    for row, request_id in enumerate(request_ids(folder / "r")):
-        writes = np.array(truth[request_id]["tokens"])
-        arrived = records.chunk_ns[records.chunk_offsets[row] : records.chunk_offsets[row + 1]] + t0
-        assert len(writes) == len(arrived) == 16
-        assert (arrived >= writes[:, 0] - 100_000).all()  # nothing arrives before it was written
-        errors.append(arrived - writes[:, 0])
-    return np.concatenate(errors)
-
-
-def test_ttft_is_what_the_server_says_it_wrote(tmp_path: Path) -> None:
-    """Loopback delivers inside the write; a host that stops between stamp and write spoils a try, so the best of three."""
-    for attempt in range(3):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        errors = arrival_errors(folder)
-        p50, p99 = np.percentile(errors, 50), np.percentile(errors, 99)
-        if p50 < 300_000 and p99 < 5_000_000:
-            return
-    pytest.fail(f"arrivals are {p50 / 1e3:.0f} us (p50) and {p99 / 1e3:.0f} us (p99) after the server's writes")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -133,52 +99,37 @@ def test_bad_input_is_one_clear_error_and_nothing_is_sent(
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("wait_s", [0.6, 1.5, 2.2])
-def test_ctrl_c_before_the_first_query_sends_nothing_and_exits_130(wait_s: float, tmp_path: Path) -> None:
-    """The bundled transformer takes seconds to start: the interrupt falls into imports, server start or preparation."""
+@pytest.mark.parametrize("moment", ["imports", "server", "plan"])
+def test_ctrl_c_before_the_first_query_sends_nothing_and_exits_130(moment: str, tmp_path: Path) -> None:
+    """The interrupt falls into imports, into the seconds in which the bundled transformer starts, or behind the
+    plan.
+    """
     process = begin("run", "smoke", "--warmup", "8s", "--out", "r", cwd=tmp_path)
-    time.sleep(wait_s)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (
+        (moment == "imports" and "_multiarray_umath" in Path(f"/proc/{process.pid}/maps").read_text())
+        or (moment == "server" and children(process.pid, "reference_server"))
+        or (moment == "plan" and (tmp_path / "r" / "plan.npz").exists())
+    ):
+        time.sleep(0.01)
     offspring = children(process.pid, "reference_server")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "Traceback" not in err
+    assert bool(offspring) == (moment != "imports")
     assert not [pid for pid in offspring if Path(f"/proc/{pid}").exists()]
-    # On a fast machine the last of the three moments may fall into the warm-up: then what was measured is sealed.
+    # Behind the plan the warm-up may have begun: then what was measured is sealed.
     sealed = (tmp_path / "r" / "requests.parquet").exists()
     assert not (sealed and "nothing was sent" in err)
-    assert wait_s > 1 or not sealed
-
-
-def test_kill_9_of_the_endpoint_leaves_a_complete_honest_report(tmp_path: Path) -> None:
-    """4 s at 100/s; the server dies in the middle. Every planned request has a row, and the dead part counts."""
-    with server("--model", "scripted", "--ttft", "50ms", "--itl", "10ms") as target:
-        process = begin(
-            "run", "--url", target.url, *CHAT, "--rate", "100", "--duration", "4s", "--slo", "p99(ttft) <= 2s",
-            "--out", "r", "--json", cwd=tmp_path,
-        )  # fmt: skip
-        wait_for(tmp_path / "r" / "segments" / "w*.seg")
-        time.sleep(0.5)
-        target.kill()
-        out, err = process.communicate(timeout=60)
-    report = json.loads(out)
-    if not only_late(tmp_path / "r"):  # a busy machine may make the generator late as well; nothing else may be wrong
-        raise AssertionError(report["validity"]["reasons"])
-    assert process.returncode == (1 if report["validity"]["outcome"] == "VALID" else 4), err
-    assert report["verdict"]["objectives"][0]["outcome"] == "FAIL"
-    assert report["verdict"]["objectives"][0]["observed"] is None  # infinitely slow
-    records = records_of(tmp_path / "r")
-    assert len(records) == report["validity"]["planned"] == report["counts"]["ok"] + report["counts"]["failed"]
-    assert report["counts"]["by_status"]["CONNECT"] > 100
-    cut = (records["status"] == Status.PROTOCOL) & (records["n_chunks"] > 0)
-    assert cut.any(), "streams in flight were cut, and their chunks are kept"
-    assert (tmp_path / "r" / "report.html").stat().st_size > 10_000
+    assert moment == "plan" or not sealed
 
 
 def test_three_workers_send_the_schedule_that_one_would(served: Server, tmp_path: Path) -> None:
     for workers in ("1", "3"):
         done = plimsoll(
-            "run", "--url", served.url, *CHAT, *EASY, "--rate", "160", "--queries", "160", "--workers", workers, "--seed", "7",
+            "run", "--url", served.url, *CHAT, *EASY, "--rate", "160", "--queries", "160", "--workers", workers,
+            "--seed", "7",
             "--out", workers, cwd=tmp_path,
         )  # fmt: skip
         assert done.returncode in (0, 4), done.stderr  # 4: three workers on two cores may be late
@@ -196,7 +147,6 @@ def test_three_workers_send_the_schedule_that_one_would(served: Server, tmp_path
         ("single_stream", ("--queries", "12"), 12, 1),
         ("multi_stream", ("--queries", "4"), 32, 8),
         ("concurrency", ("--queries", "24", "--concurrency", "6"), 24, 6),
-        ("offline", ("--queries", "40"), 40, 40),
         ("offline", ("--queries", "1200", "--timeout", "30s"), 1200, 512),
     ],
 )
@@ -217,7 +167,8 @@ def test_every_closed_kind_runs(
 
 def test_warm_up_rows_are_kept_and_not_measured(served: Server, tmp_path: Path) -> None:
     done = plimsoll_valid(
-        "run", "--url", served.url, *CHAT, *EASY, "--rate", "50", "--queries", "50", "--warmup", "1s", "--json", cwd=tmp_path,
+        "run", "--url", served.url, *CHAT, *EASY, "--rate", "50", "--queries", "50", "--warmup", "1s", "--json",
+        cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     records = records_of(tmp_path / "r")
@@ -230,7 +181,8 @@ def test_warm_up_rows_are_kept_and_not_measured(served: Server, tmp_path: Path) 
 def test_secrets_reach_the_server_and_no_file_of_the_run(served: Server, tmp_path: Path) -> None:
     secret = "sk-very-secret-0123456789"
     done = plimsoll(
-        "run", "--url", served.url, *CHAT, *EASY, "--rate", "20", "--queries", "10", "--api-key-env", "THE_KEY", "--header",
+        "run", "--url", served.url, *CHAT, *EASY, "--rate", "20", "--queries", "10", "--api-key-env", "THE_KEY",
+        "--header",
         "X-Team-Token: ${env:THE_KEY}", "--out", "r", cwd=tmp_path, env={"THE_KEY": secret},
     )  # fmt: skip
     assert done.returncode == 0 or only_late(tmp_path / "r"), done.stderr
@@ -307,31 +259,6 @@ def test_kill_9_of_plimsoll_itself_leaves_no_process_behind(tmp_path: Path) -> N
     while time.monotonic() < until and any(Path(f"/proc/{pid}").exists() for pid in offspring):
         time.sleep(0.1)
     assert not [pid for pid in offspring if Path(f"/proc/{pid}").exists()]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "flags"),
-    [
-        ("openai-completions", ()),
-        ("openai-embeddings", ()),
-        ("openai-chat", ("--option", "stream=false")),
-        ("http", ("--option", "path=/v1/chat/completions", "--option", "framing=sse", "--option", "text_path=choices.0.delta.content",
-                  "--option", "body='" + CHAT_TEMPLATE + "'")),
-        ("kserve-v2", ("--model", "scripted")),
-    ],
-)  # fmt: skip
-def test_every_http_protocol_drives_the_bundled_server(
-    protocol: str, flags: tuple[str, ...], served: Server, tmp_path: Path
-) -> None:
-    done = plimsoll_valid(
-        "run", "--url", served.url, "--protocol", protocol, *flags, "--kind", "concurrency", "--concurrency", "2",
-        "--queries", "10", "--output-tokens", "4", *EASY, "--json", cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
-    assert report["counts"]["by_status"] == {"OK": 10}, report["counts"]
-    streamed = protocol in ("openai-completions", "http")
-    assert ("ttft" in report["metrics"]) == streamed
 
 
 def test_a_full_disk_loses_no_row_and_says_where_the_run_is(tmp_path: Path) -> None:
@@ -561,7 +488,8 @@ def test_a_stdout_that_cannot_draw_or_is_full_keeps_the_verdict(tmp_path: Path) 
     assert "PASS" in done.stdout
     with Path("/dev/full").open("w") as full:
         again = subprocess.run(
-            [*PLIMSOLL, "gate", "r"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60, check=False,
+            [*PLIMSOLL, "gate", "r"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60,
+            check=False,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     assert again.returncode == 0, again.stderr

@@ -1,9 +1,10 @@
-"""The load leaves when the plan says: rate, shape, lateness, and the same schedule from any number of workers. About 40 s.
+"""The load leaves when the plan says: rate, shape, lateness, and the same schedule from any number of workers. About 40
+s.
 
-Real time. Lateness is bounded at p50 by 60 us more than a bare timer's on the same core, and at p99 by 500 us more than that
-timer lost in the very moment the query waited: on an idle host that is nothing, on a shared one it is the host's own. A busy
-host only ever adds lateness, and takes more from a process that works than from a timer that sleeps; so the bounds must hold
-in one of three measurements. A generator that is late by itself is late in all three.
+Real time. Lateness is bounded at p50 by 60 us more than a bare timer's on the same core, and at p99 by 500 us more than
+that timer lost in the very moment the query waited: on an idle host that is nothing, on a shared one it is the host's
+own. A busy host only ever adds lateness, and takes more from a process that works than from a timer that sleeps; so the
+bounds must hold in one of three measurements. A generator that is late by itself is late in all three.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ def test_poisson_load_leaves_as_planned(rate: int, seconds: int) -> None:
 
 
 def _beyond_its_bounds(rate: int, seconds: int) -> list[str]:
-    """Each bound that one measurement is beyond, with both figures. The rate of the whole has no excuse: it is asserted."""
+    """Each bound that one measurement is beyond, with both figures.
+
+    The rate of the whole has no excuse: it is asserted.
+    """
     with bare_timer() as host:
         found = measure(rate, seconds)
     assert abs(found.rate_ratio - 1) <= 0.001
-    # The planned gaps are a sample of their own, and a sleeping sender is late by what the host takes to wake it: what left
-    # may differ from the exponential by little more than when a bare loop sleeps to the same times.
+    # The planned gaps are a sample of their own, and a sleeping sender is late by what the host takes to wake it: what
+    # left may differ from the exponential by little more than when a bare loop sleeps to the same times.
     due_ns = np.sort(found.due_ns)
     bare = max(ks_distance(due_ns), ks_distance(bare_sends(due_ns)))
     shape = found.dispersion / found.validity["arrivals"]["dispersion_planned"]
@@ -50,7 +54,7 @@ def _beyond_its_bounds(rate: int, seconds: int) -> list[str]:
 def test_any_number_of_workers_gives_the_same_schedule() -> None:
     one, three = measure(300, 2), measure(300, 2, workers=3)
     assert np.array_equal(np.sort(one.due_ns), np.sort(three.due_ns))
-    # The slope of all send times over the due times: the first and the last alone say how late those two were, and where
-    # three workers begin at once on two cores that is milliseconds of two seconds.
+    # The slope of all send times over the due times: the first and the last alone say how late those two were, and
+    # where three workers begin at once on two cores that is milliseconds of two seconds.
     sent_ns = three.due_ns + three.lag_us * 1000
     assert abs(np.polyfit(three.due_ns, sent_ns, 1)[0] - 1) <= 0.001

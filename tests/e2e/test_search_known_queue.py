@@ -1,8 +1,8 @@
 """``plimsoll search`` against a queue whose line is known: the oracle as M/D/1, over loopback.
 
-A few seconds tell loads apart that lie half as far again from each other; that the answer comes within 3 % of the closed form
-takes 80,000 requests a probe, and is shown in virtual time (tests/unit/slo/test_capacity_search_known_queue.py) and by
-``python -m tests.bench.known_queue --real``.
+A few seconds tell loads apart that lie half as far again from each other; that the answer comes within 3 % of the
+closed form takes 80,000 requests a probe, and is shown in virtual time
+(tests/unit/slo/test_capacity_search_known_queue.py) and by ``python -m tests.bench.known_queue --real``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.e2e.oracle import oracle
 from tests.e2e.plimsoll import plimsoll, server
 from tests.simulated_queue import Queue, promise
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 QUEUE = Queue("constant")  # one millisecond a request
 
@@ -28,8 +28,10 @@ def search(out: Path, line: float) -> dict[str, Any]:
     with oracle("--service", "1ms") as server:
         done = plimsoll(
             "search", "--url", server.url, "--protocol", "http", "--option", "body_text='{\"x\": 1}'", "--over", "rate",
-            "--start", f"{0.62 * line:.0f}", "--lowest", f"{0.1 * line:.0f}", "--slo", str(promise("90", 8, QUEUE, "service_time")),
-            "--resolution", "50%", "--probe", "2s", "--longest", "4x", "--cooldown", "0s", "--warmup", "0s", "--seed", "1",
+            "--start", f"{0.62 * line:.0f}", "--lowest", f"{0.1 * line:.0f}", "--slo", str(promise("90", 8, QUEUE,
+                "service_time")),
+            "--resolution", "50%", "--probe", "2s", "--longest", "4x", "--cooldown", "0s", "--warmup", "0s", "--seed",
+            "1",
             "--out", str(out), "--json", cwd=out.parent,
         )  # fmt: skip
     assert done.returncode in (0, 1, 3, 4), done.stderr
@@ -37,6 +39,7 @@ def search(out: Path, line: float) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.alone
 def test_the_interval_holds_the_closed_form_of_an_md1_queue(tmp_path: Path) -> None:
     line = QUEUE.line_per_s(0.9, 8)
     for attempt in range(3):  # a host that stalls makes probes INVALID, and the search says so

@@ -1,7 +1,7 @@
 """``plimsoll sweep`` as a user runs it: three loads on a bundled server that answers one request at a time.
 
-Real time, no more than 100 requests. Of the loads one is less than half of what the server can do and the others ten times it,
-so that no time needs to be exact; the curves themselves are judged in the unit tests.
+Real time, no more than 100 requests. Of the loads one is less than half of what the server can do and the others ten
+times it, so that no time needs to be exact; the curves themselves are judged in the unit tests.
 """
 
 from __future__ import annotations

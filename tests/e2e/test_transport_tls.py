@@ -1,8 +1,9 @@
 """Neither TLS nor short connections lose the kernel's stamp: an encrypted byte is stamped where a plain one is.
 
 The server is a thread that seals its records in memory, so that a test decides which bytes leave in which segment. It
-notes the monotonic time before and after each ``send``; on loopback a segment arrives within that call. A stamp is right
-if it is at most 0.1 ms earlier (the error of the clock map) and 1 ms later. Real time; each test is over in two seconds.
+notes the monotonic time before and after each ``send``; on loopback a segment arrives within that call. A stamp is
+right if it is at most 0.1 ms earlier (the error of the clock map) and 1 ms later. Real time; each test is over in two
+seconds.
 """
 
 from __future__ import annotations
@@ -108,7 +109,10 @@ class Peer:
 
 @contextlib.contextmanager
 def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Run ``serve`` in a thread for each connection, one after the other; yields the port. Its errors are raised here."""
+    """Run ``serve`` in a thread for each connection, one after the other; yields the port.
+
+    Its errors are raised here.
+    """
     errors: list[BaseException] = []
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(0.05)

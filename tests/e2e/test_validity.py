@@ -1,7 +1,7 @@
 """Every promise of the generator, broken for real: the run is INVALID, exit code 4, and the reason names what broke.
 
-Real processes, real time; each test states its load and none takes more than about ten seconds. What needs a fake clock is in
-tests/unit/harness/test_vitals.py, what needs made-up records in tests/unit/slo.
+Real processes, real time; each test states its load and none takes more than about ten seconds. What needs a fake clock
+is in tests/unit/harness/test_vitals.py, what needs made-up records in tests/unit/slo.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.plimsoll import (
     ROOT,
+    Server,
     begin,
     children,
     only_late,
@@ -42,6 +43,12 @@ FAST = ("--model", "scripted", "--ttft", "10ms", "--itl", "1ms")
 CHAT = ("--protocol", "openai-chat", "--output-tokens", "4")
 #: 10 % of 2 s: hiccups of a shared machine stay far below, what these tests do is far above.
 LENIENT = ("--slo", "p50(latency) <= 2s")
+
+
+@pytest.fixture(scope="module")
+def fast() -> Iterator[Server]:
+    with server(*FAST) as running:
+        yield running
 
 
 def records_of(path: Path) -> Records:
@@ -91,36 +98,35 @@ def in_worker(tmp_path: Path, code: str) -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
 
 
-def frozen(tmp_path: Path, *arguments: str, seconds: float = 0.5, code: int = 4) -> dict[str, Any]:
+def frozen(fast: Server, tmp_path: Path, *arguments: str, seconds: float = 0.5, code: int = 4) -> dict[str, Any]:
     """Run, stop the worker for some time in the middle, and give the report."""
-    with server(*FAST) as target:
-        process = begin("run", "--url", target.url, *CHAT, *LENIENT, *arguments, "--out", "r", "--json", cwd=tmp_path)
-        wait_for(tmp_path / "r" / "segments" / "w*.seg")
-        worker = children(process.pid, "plimsoll.harness.generator.worker")[0]
-        os.kill(worker, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(worker, signal.SIGCONT)
-        out, err = process.communicate(timeout=60)
+    process = begin("run", "--url", fast.url, *CHAT, *LENIENT, *arguments, "--out", "r", "--json", cwd=tmp_path)
+    wait_for(tmp_path / "r" / "segments" / "w*.seg")
+    worker = children(process.pid, "plimsoll.harness.generator.worker")[0]
+    os.kill(worker, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(worker, signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == code, (out[-2000:], err)
     report: dict[str, Any] = json.loads(out)
     return report
 
 
-def test_a_closed_loop_that_stood_still_is_invalid_though_no_request_was_late(tmp_path: Path) -> None:
+def test_a_closed_loop_that_stood_still_is_invalid_though_no_request_was_late(fast: Server, tmp_path: Path) -> None:
     """Single stream for 4 s, the worker stopped for 0.5 s."""
     (tmp_path / "s.yaml").write_text("kind: single_stream\nstop: {min_queries: 1, min_duration: 4s}\n")
-    report = frozen(tmp_path, "s.yaml")
+    report = frozen(fast, tmp_path, "s.yaml")
     assert broken(report) == {"loop stalls"}
     assert report["validity"]["generator_lag_ns"]["max"] < 100_000_000
     assert facts_of(tmp_path / "r")["loop_stall_max_ns"] > 400_000_000
 
 
-def test_an_open_loop_that_stood_still_is_invalid_only_where_its_lateness_decides(tmp_path: Path) -> None:
+def test_an_open_loop_that_stood_still_is_invalid_only_where_its_lateness_decides(fast: Server, tmp_path: Path) -> None:
     """50/s for 6 s, the worker stopped for 0.3 s: about 15 of 300 requests left late, 5 % of them. Answers take 13 ms.
 
     What passes with all of it passes, what fails without it fails, and a limit in between can't be told.
     """
-    report = frozen(tmp_path, "--kind", "server", "--rate", "50", "--duration", "6s", seconds=0.3, code=0)
+    report = frozen(fast, tmp_path, "--kind", "server", "--rate", "50", "--duration", "6s", seconds=0.3, code=0)
     assert report["verdict"]["outcome"] == "PASS"
     assert report["validity"]["generator_lag_ns"]["max"] > 200_000_000
     ends = report["verdict"]["objectives"][0]["bracket"]
@@ -136,11 +142,8 @@ def test_an_open_loop_that_stood_still_is_invalid_only_where_its_lateness_decide
             assert only_late(tmp_path / "r")
 
 
-def test_rows_taken_out_of_a_sealed_run_are_missed_though_its_facts_agree(tmp_path: Path) -> None:
-    with server(*FAST) as target:
-        done = plimsoll_valid(
-            "run", "--url", target.url, *CHAT, *LENIENT, "--rate", "30", "--duration", "4s", cwd=tmp_path
-        )
+def test_rows_taken_out_of_a_sealed_run_are_missed_though_its_facts_agree(fast: Server, tmp_path: Path) -> None:
+    done = plimsoll_valid("run", "--url", fast.url, *CHAT, *LENIENT, "--rate", "30", "--duration", "4s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run = tmp_path / "r"
     fewer = records_of(run)
@@ -155,7 +158,7 @@ def test_rows_taken_out_of_a_sealed_run_are_missed_though_its_facts_agree(tmp_pa
     assert "plan.npz holds" in gate.stdout
 
 
-def test_a_collector_that_a_plug_in_calls_is_seen_from_inside_the_worker(tmp_path: Path) -> None:
+def test_a_collector_that_a_plug_in_calls_is_seen_from_inside_the_worker(fast: Server, tmp_path: Path) -> None:
     """Single stream for 6 s; in its course 600,000 objects are made and collected on another thread."""
     rubbish = (
         "import gc, threading\n"
@@ -167,11 +170,10 @@ def test_a_collector_that_a_plug_in_calls_is_seen_from_inside_the_worker(tmp_pat
         "timer.start()\n"
     )
     (tmp_path / "s.yaml").write_text("kind: single_stream\nstop: {min_queries: 1, min_duration: 6s}\n")
-    with server(*FAST) as target:
-        done = plimsoll(
-            "run", "s.yaml", "--url", target.url, *CHAT, "--slo", "p50(latency) <= 50ms", "--out", "r", "--json",
-            cwd=tmp_path, env=in_worker(tmp_path, rubbish),
-        )  # fmt: skip
+    done = plimsoll(
+        "run", "s.yaml", "--url", fast.url, *CHAT, "--slo", "p50(latency) <= 50ms", "--out", "r", "--json",
+        cwd=tmp_path, env=in_worker(tmp_path, rubbish),
+    )  # fmt: skip
     assert done.returncode == 4, done.stderr
     report = json.loads(done.stdout)
     assert "gc pauses" in broken(report)
@@ -182,7 +184,8 @@ def test_a_closed_loop_against_a_server_that_is_faster_than_we_are_measures_us(t
     """64 connections for 3 s against the cheapest server, which the Python engine's worker can't keep up with."""
     with loopback() as url:
         done = plimsoll(
-            "run", "--url", url, "--protocol", "http", "--kind", "concurrency", "--concurrency", "64", "--duration", "3s",
+            "run", "--url", url, "--protocol", "http", "--kind", "concurrency", "--concurrency", "64", "--duration",
+            "3s",
             "--out", "r", "--json", *LENIENT, cwd=tmp_path, env=in_worker(tmp_path, ""),
         )  # fmt: skip
     assert done.returncode == 4, done.stderr
@@ -191,25 +194,23 @@ def test_a_closed_loop_against_a_server_that_is_faster_than_we_are_measures_us(t
     assert any("not the endpoint" in reason and "Add workers" in reason for reason in report["validity"]["reasons"])
 
 
-def test_the_same_load_on_a_server_that_takes_its_time_is_valid(tmp_path: Path) -> None:
+def test_the_same_load_on_a_server_that_takes_its_time_is_valid(fast: Server, tmp_path: Path) -> None:
     """8 at once for 2 s, 14 ms each: the counterpart, without which the test above proves nothing."""
-    with server(*FAST) as target:
-        done = plimsoll_valid(
-            "run", "--url", target.url, *CHAT, *LENIENT, "--kind", "concurrency", "--concurrency", "8", "--duration", "2s",
-            "--json", cwd=tmp_path,
-        )  # fmt: skip
+    done = plimsoll_valid(
+        "run", "--url", fast.url, *CHAT, *LENIENT, "--kind", "concurrency", "--concurrency", "8", "--duration", "2s",
+        "--json", cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert max(facts_of(tmp_path / "r")["worker_cpu"]) < 0.9
 
 
-def test_waiting_for_the_pools_limit_is_told_from_the_servers_answering_time(tmp_path: Path) -> None:
+def test_waiting_for_the_pools_limit_is_told_from_the_servers_answering_time(fast: Server, tmp_path: Path) -> None:
     """8 at once over 2 connections for 2 s: most wait for a connection, and none of it is the server's."""
     (tmp_path / "s.yaml").write_text(
         "kind: concurrency\nparams: {concurrency: 8}\nstop: {min_queries: 1, min_duration: 2s}\n"
         "target: {options: {max_connections: 2}}\n"
     )
-    with server(*FAST) as target:
-        done = plimsoll_valid("run", "s.yaml", "--url", target.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
+    done = plimsoll_valid("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     report, facts = json.loads(done.stdout), facts_of(tmp_path / "r")
     rows = records_of(tmp_path / "r")
@@ -270,49 +271,50 @@ def test_a_hopeless_overload_is_given_up_at_the_ceiling(tmp_path: Path) -> None:
     assert report["validity"]["unsent"] > 800
 
 
-def test_a_closed_loop_below_loadgens_minimum_of_queries_is_invalid(tmp_path: Path) -> None:
+def test_a_closed_loop_below_loadgens_minimum_of_queries_is_invalid(fast: Server, tmp_path: Path) -> None:
     """LoadGen: queries issued >= min_query_count."""
     (tmp_path / "s.yaml").write_text(
         "kind: single_stream\nstop: {min_queries: 100000, min_duration: 0s, max_duration: 1s}\n"
     )
-    with server(*FAST) as target:
-        done = plimsoll("run", "s.yaml", "--url", target.url, *CHAT, *LENIENT, "--json", "--out", "r", cwd=tmp_path)
+    done = plimsoll("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", "--out", "r", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
     assert broken(json.loads(done.stdout)) == {"within max_duration", "min_queries"}
 
 
-def test_a_closed_loop_that_was_ended_early_says_that_it_was_too_short(tmp_path: Path) -> None:
-    """LoadGen: the last query is issued at or after min_duration. Ctrl-C has its own exit code, the report says INVALID."""
+def test_a_closed_loop_that_was_ended_early_says_that_it_was_too_short(fast: Server, tmp_path: Path) -> None:
+    """LoadGen: the last query is issued at or after min_duration.
+
+    Ctrl-C has its own exit code, the report says INVALID.
+    """
     (tmp_path / "s.yaml").write_text("kind: single_stream\nstop: {min_queries: 1, min_duration: 30s}\n")
-    with server(*FAST) as target:
-        process = begin("run", "s.yaml", "--url", target.url, *CHAT, *LENIENT, "--out", "r", "--json", cwd=tmp_path)
-        wait_for(tmp_path / "r" / "segments" / "w*.seg")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+    process = begin("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--out", "r", "--json", cwd=tmp_path)
+    wait_for(tmp_path / "r" / "segments" / "w*.seg")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert {"finished", "min_duration"} <= broken(json.loads(out))
     assert plimsoll_here("gate", "r", "--slo", "p50(latency) <= 2s", cwd=tmp_path).returncode == 4
 
 
 @pytest.mark.parametrize(("minimum", "code"), [("10s", 4), ("10ms", 0)])
-def test_an_offline_query_must_keep_the_endpoint_busy_for_the_minimum(minimum: str, code: int, tmp_path: Path) -> None:
+def test_an_offline_query_must_keep_the_endpoint_busy_for_the_minimum(
+    minimum: str, code: int, fast: Server, tmp_path: Path
+) -> None:
     """LoadGen: of the one query the longest latency counts, here some 14 ms."""
     (tmp_path / "s.yaml").write_text(
         f"kind: offline\nparams: {{samples: 40}}\nstop: {{min_queries: 1, min_duration: {minimum}}}\n"
     )
-    with server(*FAST) as target:
-        done = plimsoll("run", "s.yaml", "--url", target.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
+    done = plimsoll("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
     assert broken(json.loads(done.stdout)) == ({"min_duration"} if code else set())
 
 
-def test_a_server_run_is_as_long_as_its_last_due_time_and_reaches_both_minimums(tmp_path: Path) -> None:
+def test_a_server_run_is_as_long_as_its_last_due_time_and_reaches_both_minimums(fast: Server, tmp_path: Path) -> None:
     """LoadGen's list: one query at or after min_duration and min_query_count of them, counted from the schedule."""
     (tmp_path / "s.yaml").write_text(
         "kind: server\nparams: {rate: 50}\nstop: {min_queries: 60, min_duration: 1s}\nseed: 3\n"
     )
-    with server(*FAST) as target:
-        done = plimsoll_valid("run", "s.yaml", "--url", target.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
+    done = plimsoll_valid("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     due = records_of(tmp_path / "r")["due_ns"]
     assert len(due) >= 60
@@ -324,7 +326,8 @@ def test_a_killed_worker_of_a_closed_loop_makes_the_run_invalid_and_loses_no_wri
     """Two workers, four slots, 5 s; one worker is killed by its pid after its first segments."""
     with server(*FAST) as target:
         process = begin(
-            "run", "--url", target.url, *CHAT, *LENIENT, "--kind", "concurrency", "--concurrency", "4", "--workers", "2",
+            "run", "--url", target.url, *CHAT, *LENIENT, "--kind", "concurrency", "--concurrency", "4", "--workers",
+            "2",
             "--duration", "5s", "--out", "r", "--json", cwd=tmp_path,
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w001*.seg")

@@ -344,7 +344,7 @@ def test_a_refusal_whose_body_ends_with_the_connection_is_read_too() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n",  # noqa: E501
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi",
         b"SSH-2.0-OpenSSH_9\r\n\r\n",
     ],

@@ -1,4 +1,7 @@
-"""The built wheel works on its own, beside anybody's packages: templates, assets, scenarios and the command are in it. About half a minute."""
+"""The built wheel works on its own, beside anybody's packages: templates, assets, scenarios and the command are in it.
+
+About half a minute.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ def test_the_command_runs_and_finds_its_scenarios_and_formats(installed: Path) -
     assert call(installed, "-m", "plimsoll", "--version").startswith("plimsoll ")
     assert "interactive-chat" in call(installed, "-m", "plimsoll", "scenarios", "list")
     out = call(
-        installed, "-m", "plimsoll", "run", "--protocol", "null", "--kind", "concurrency", "--concurrency", "2", "--queries",
+        installed, "-m", "plimsoll", "run", "--protocol", "null", "--kind", "concurrency", "--concurrency", "2",
+        "--queries",
         "20", "--slo", "p50(latency) <= 10s", "--out", "r",
     )  # fmt: skip
     assert "PASS" in out
@@ -78,7 +82,8 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
     where = call(
         installed,
         "-c",
-        "from plimsoll.harness.generator import _engine; from plimsoll.reference_server import _oracle as o; print(_engine.__file__, o.__file__)",
+        "from plimsoll.harness.generator import _engine; from plimsoll.reference_server import _oracle as o; "
+        "print(_engine.__file__, o.__file__)",
     )
     assert all(path.startswith(str(installed)) and path.endswith(".abi3.so") for path in where.split())
     oracle = subprocess.Popen(
@@ -92,7 +97,8 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
     try:
         url = json.loads(oracle.stdout.readline())["url"]
         call(
-            installed, "-m", "plimsoll", "run", "--url", url, "--protocol", "openai-chat", "--kind", "concurrency", "--concurrency",
+            installed, "-m", "plimsoll", "run", "--url", url, "--protocol", "openai-chat", "--kind", "concurrency",
+            "--concurrency",
             "4", "--queries", "40", "--option", "engine=native", "--slo", "p50(latency) <= 10s", "--out", "n",
         )  # fmt: skip
     finally:
@@ -117,7 +123,7 @@ THEIRS = (
     "documents.py",
     "reference_server.py",
 )
-NEEDS = "import documents, harness, reference_server, reports, scenarios, slo\nassert scenarios.THEIRS and slo.THEIRS and harness.THEIRS\n"
+NEEDS = "import documents, harness, reference_server, reports, scenarios, slo\nassert scenarios.THEIRS and slo.THEIRS and harness.THEIRS\n"  # noqa: E501
 
 
 @pytest.fixture
@@ -154,7 +160,8 @@ def test_a_locust_project_with_packages_of_our_names_runs_its_own_and_ours(proje
     )
     with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as one:
         done = within(
-            project, installed, "locust", "--headless", "-u", "2", "-r", "2", "-t", "2s", "--host", one.url, "--plimsoll-out", "run"
+            project, installed, "locust", "--headless", "-u", "2", "-r", "2", "-t", "2s", "--host", one.url,
+            "--plimsoll-out", "run"
         )  # fmt: skip
     report = json.loads((project / "run" / "report.json").read_text())
     assert report["counts"]["by_status"]["OK"] > 10, done.stderr

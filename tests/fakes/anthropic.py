@@ -1,4 +1,6 @@
-"""A fake of Anthropic's Messages API: named events, pings, thinking, tool input, errors under 200, 529 for an overload."""
+"""A fake of Anthropic's Messages API: named events, pings, thinking, tool input, errors under 200, 529 for an
+overload.
+"""
 
 from __future__ import annotations
 

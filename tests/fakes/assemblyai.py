@@ -1,7 +1,8 @@
 """A fake of AssemblyAI's streaming v3 (``/v3/ws``): one turn by audio time, and the service's police.
 
-A message of audio outside 50 to 1000 ms, or audio that comes faster than real time, ends the session with 3007; a message that is no
-command ends it with 3006; a key with a scheme in front of it is no key (401). With ``format_turns=true`` the turn ends in two messages.
+A message of audio outside 50 to 1000 ms, or audio that comes faster than real time, ends the session with 3007; a
+message that is no command ends it with 3006; a key with a scheme in front of it is no key (401). With
+``format_turns=true`` the turn ends in two messages.
 
 python -m tests.fakes.assemblyai --port 0
 """

@@ -1,4 +1,7 @@
-"""Azure Speech as seen from a client: recognition and synthesis in its own framing. Wants a subscription key or a bearer token."""
+"""Azure Speech as seen from a client: recognition and synthesis in its own framing.
+
+Wants a subscription key or a bearer token.
+"""
 
 from __future__ import annotations
 

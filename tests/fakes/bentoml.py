@@ -1,4 +1,5 @@
-"""A fake of a BentoML service: a method is a route, streamed as lines of JSON; health routes; 503 beyond its concurrency.
+"""A fake of a BentoML service: a method is a route, streamed as lines of JSON; health routes; 503 beyond its
+concurrency.
 
 What it is faithful to is checked by `make interop`, which drives a real BentoML.
 """

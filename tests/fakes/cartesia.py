@@ -1,5 +1,5 @@
-"""Cartesia as seen from a client: ``/stt/websocket``, ``/stt/turns/websocket`` and ``/tts/websocket``. Wants a bearer key (or
-``X-API-Key``) and ``cartesia-version``.
+"""Cartesia as seen from a client: ``/stt/websocket``, ``/stt/turns/websocket`` and ``/tts/websocket``. Wants a bearer
+key (or ``X-API-Key``) and ``cartesia-version``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A fake of Deepgram's Flux (``/v2/listen``): turns by audio time, no interim results, no Finalize.
 
-It refuses what the service refuses: a key in no known scheme (401), a model of another family or parameters of /v1/listen (400),
-text messages that are no command of Flux. The end of the stream does not end a turn: only silence does.
+It refuses what the service refuses: a key in no known scheme (401), a model of another family or parameters of
+/v1/listen (400), text messages that are no command of Flux. The end of the stream does not end a turn: only silence
+does.
 
 python -m tests.fakes.deepgram_flux --port 0
 """

@@ -1,4 +1,7 @@
-"""ElevenLabs as seen from a client: Scribe realtime and stream-input. Wants an ``xi-api-key``; anything else is refused with 401."""
+"""ElevenLabs as seen from a client:
+
+Scribe realtime and stream-input. Wants an ``xi-api-key``; anything else is refused with 401.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Google Cloud Speech-to-Text, v1 and v2: streaming recognition, as far as a live client meets it.
 
-It holds clients to the rules: the configuration first and once, then audio only, at most 25,600 bytes a message; v2 wants a
-recognizer in the first message. Interim results come as two pieces, the older one more stable, as the service sends them.
+It holds clients to the rules: the configuration first and once, then audio only, at most 25,600 bytes a message; v2
+wants a recognizer in the first message. Interim results come as two pieces, the older one more stable, as the service
+sends them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What every fake of a gRPC service shares: messages by name, a script of how answers go, a log of when it wrote what, a way to run.
+"""What every fake of a gRPC service shares: messages by name, a script of how answers go, a log of when it wrote what,
+a way to run.
 
-Message types come from the descriptor sets that are shipped (data, no code of ours); that those are right is shown by the
-vendors' own clients. What a fake recognises is driven by the audio time that it was sent, plus scripted wall delays, so that
-tests are exact whatever the pace. ``Log.said`` has ``time.monotonic_ns`` read just before each message was written. A fake is
-started as ``python -m tests.fakes.NAME --port 0`` and prints one JSON line when it is ready.
+Message types come from the descriptor sets that are shipped (data, no code of ours); that those are right is shown by
+the vendors' own clients. What a fake recognises is driven by the audio time that it was sent, plus scripted wall
+delays, so that tests are exact whatever the pace. ``Log.said`` has ``time.monotonic_ns`` read just before each message
+was written. A fake is started as ``python -m tests.fakes.NAME --port 0`` and prints one JSON line when it is ready.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _SETS = Path(__file__).parent.parent.parent / "harness" / "protocols" / "_grpc" 
 class Knobs:
     """What is scripted. Times in ms; ``fault`` is ``NAME[=VALUE]`` and strikes before answer number ``fault_at``.
 
-    Word i of ``words`` ends at ``first_ms + i * word_ms`` of audio. Faults: ``status=CODE`` (the call fails so), ``error`` (the
-    service's own error inside a message, where it has one), ``garbage`` (a message that is none), ``hang`` (no answer any more).
+    Word i of ``words`` ends at ``first_ms + i * word_ms`` of audio. Faults: ``status=CODE`` (the call fails so),
+    ``error`` (the service's own error inside a message, where it has one), ``garbage`` (a message that is none),
+    ``hang`` (no answer any more).
     """
 
     words: tuple[str, ...] = ("one", "two", "three")
@@ -73,7 +75,9 @@ class Log:
 
 @dataclass
 class CallLog:
-    """One call: its metadata, what of it was wrong, when audio came (ns, bytes) and when messages went out (ns, what)."""
+    """One call: its metadata, what of it was wrong, when audio came (ns, bytes) and when messages went out (ns,
+    what).
+    """
 
     metadata: Mapping[str, Any]
     begun_ns: int

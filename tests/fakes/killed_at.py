@@ -1,8 +1,10 @@
-"""``python -m tests.fakes.killed_at EVENT ... -- WORDS``: the command line, killed by SIGKILL at the first of these instants.
+"""``python -m tests.fakes.killed_at EVENT ... -- WORDS``: the command line, killed by SIGKILL at the first of these
+instants.
 
-``rename:NAME:K``: before the K-th time that a file gets that name; ``remove:NAME``: before a file or folder of that name (``*``: any segment)
-is removed; ``after:S``: S seconds after t0 was written down, and ``all-after:S`` with every process below it at once, as a container dies;
-``write:NAME``: in the middle of writing NAME, half of it on disk. The product knows nothing of this.
+``rename:NAME:K``: before the K-th time that a file gets that name; ``remove:NAME``: before a file or folder of that
+name (``*``: any segment) is removed; ``after:S``: S seconds after t0 was written down, and ``all-after:S`` with every
+process below it at once, as a container dies; ``write:NAME``: in the middle of writing NAME, half of it on disk. The
+product knows nothing of this.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """moshi-server as seen from a client: ``/api/asr-streaming`` and ``/api/tts_streaming``, MessagePack at 24 kHz.
 
-A Marker comes back when all audio before it was heard, and the model hears ``endpoint_ms`` ahead: only more audio brings it.
+A Marker comes back when all audio before it was heard, and the model hears ``endpoint_ms`` ahead: only more audio
+brings it.
 
-No small SDK speaks to it: it follows moshi-server's Rust sources and the clients in Kyutai's repository of delayed-streams
-models.
+No small SDK speaks to it: it follows moshi-server's Rust sources and the clients in Kyutai's repository of
+delayed-streams models.
 """
 
 from __future__ import annotations

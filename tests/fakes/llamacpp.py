@@ -1,6 +1,7 @@
 """A fake of llama.cpp's server: ``/completion`` with prompt progress, timings in the last event, errors as events.
 
-No SDK speaks this route: it follows llama.cpp's description of its server. (llama-cpp-python serves OpenAI's routes only.)
+No SDK speaks this route: it follows llama.cpp's description of its server. (llama-cpp-python serves OpenAI's routes
+only.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A fake of Ollama: ``/api/generate`` and ``/api/chat``, one object a line, streamed unless told otherwise, errors as lines."""
+"""A fake of Ollama: ``/api/generate`` and ``/api/chat``, one object a line, streamed unless told otherwise, errors as
+lines.
+"""
 
 from __future__ import annotations
 

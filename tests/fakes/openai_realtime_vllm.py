@@ -1,6 +1,8 @@
-"""A fake of vLLM's transcription under ``/v1/realtime``: no turns, deltas while audio comes, the rest after the last commit.
+"""A fake of vLLM's transcription under ``/v1/realtime``: no turns, deltas while audio comes, the rest after the last
+commit.
 
-It insists on what vLLM insists on: the model before the first commit, a commit before there is any text, base64 audio, known events.
+It insists on what vLLM insists on: the model before the first commit, a commit before there is any text, base64 audio,
+known events.
 
 OpenAI's SDK knows no such events: it follows vLLM's sources of the route and vLLM's example client.
 

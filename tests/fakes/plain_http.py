@@ -1,7 +1,7 @@
 """A fake of servers without a protocol of their own: whatever framing is asked for.
 
-``/lines`` text lines, ``/chunks`` bare text, ``/sse`` events of text, ``/typed`` events told apart by their type, ``/prefixed`` length-prefixed
-JSON, ``/form`` what a form held.
+``/lines`` text lines, ``/chunks`` bare text, ``/sse`` events of text, ``/typed`` events told apart by their type,
+``/prefixed`` length-prefixed JSON, ``/form`` what a form held.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A fake of a Ray Serve application at ``/``: text in bare chunks, its own routes under ``/-``, 503 when its queue is full.
+"""A fake of a Ray Serve application at ``/``: text in bare chunks, its own routes under ``/-``, 503 when its queue is
+full.
 
 What it is faithful to is checked by `make interop`, which drives a real Ray Serve.
 """

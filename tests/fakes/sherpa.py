@@ -1,6 +1,8 @@
-"""sherpa-onnx's streaming servers as seen from a client: C++ at ``/``, Python at ``/python``. float32 in, ``Done`` at the end.
+"""sherpa-onnx's streaming servers as seen from a client: C++ at ``/``, Python at ``/python``. float32 in, ``Done`` at
+the end.
 
-No SDK speaks to it: it follows the streaming servers of the sherpa-onnx repository, C++ and Python, and their sample clients.
+No SDK speaks to it: it follows the streaming servers of the sherpa-onnx repository, C++ and Python, and their sample
+clients.
 """
 
 from __future__ import annotations

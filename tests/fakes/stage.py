@@ -1,8 +1,9 @@
 """What every fake of an HTTP server shares: a script of how answers go, a log of when it wrote what, and a way to run.
 
-A fake speaks one vendor's wire on 127.0.0.1. How an answer goes is a ``Script``: the fake's own, overridden for request i by the i-th
-of its ``plays`` (over and over), and for one request by the header ``x-fake`` (a JSON object of the same names). What it did is in ``Fake.log``, and at ``GET /log`` as JSON: for each request
-what it asked, and ``time.monotonic_ns()`` just before each piece of output was written.
+A fake speaks one vendor's wire on 127.0.0.1. How an answer goes is a ``Script``: the fake's own, overridden for request
+i by the i-th of its ``plays`` (over and over), and for one request by the header ``x-fake`` (a JSON object of the same
+names). What it did is in ``Fake.log``, and at ``GET /log`` as JSON: for each request what it asked, and
+``time.monotonic_ns()`` just before each piece of output was written.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ WORDS = ("load ", "lines ", "are ", "painted ", "on ", "the ", "hull ", "of ", "
 
 @dataclass(frozen=True)
 class Script:
-    """How an answer goes: ``tokens`` pieces (unless the request says how many), the first after ``ttft_ms``, then one each ``itl_ms``.
+    """How an answer goes: ``tokens`` pieces (unless the request says how many), the first after ``ttft_ms``, then one
+    each ``itl_ms``.
 
-    ``reasoning``: so many pieces of thought come first. ``error_at`` and ``cut_at``: before that piece the answer fails in the vendor's
-    words, or the connection breaks. ``status``: no answer but this HTTP error. ``load_ms``: the model had to be loaded first.
+    ``reasoning``: so many pieces of thought come first. ``error_at`` and ``cut_at``: before that piece the answer fails
+    in the vendor's words, or the connection breaks. ``status``: no answer but this HTTP error. ``load_ms``: the model
+    had to be loaded first.
     """
 
     tokens: int = 5

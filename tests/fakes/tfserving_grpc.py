@@ -1,7 +1,7 @@
 """TensorFlow Serving's PredictionService/Predict for one model: a tensor ``x`` of floats comes back doubled as ``y``.
 
-String inputs come back as they are. It refuses what the server refuses: another model, an unknown input, elements that don't
-fit their shape.
+String inputs come back as they are. It refuses what the server refuses: another model, an unknown input, elements that
+don't fit their shape.
 
 Its client package needs all of TensorFlow: messages are of TensorFlow Serving's own descriptors.
 """

@@ -1,4 +1,6 @@
-"""A fake of Text Generation Inference's own API: events without a space after ``data:``, the counts in the last one, no marker."""
+"""A fake of Text Generation Inference's own API: events without a space after ``data:``, the counts in the last one, no
+marker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""TorchServe's inference API over gRPC for one model, whose handler streams words (``StreamPredictions``) or joins them.
+"""TorchServe's inference API over gRPC for one model, whose handler streams words (``StreamPredictions``) or joins
+them.
 
 No SDK speaks to it: messages are of TorchServe's own descriptors.
 """

@@ -1,4 +1,5 @@
-"""vosk-server as seen from a client: one reply for each message of audio, the final one for the exact string ``{"eof" : 1}``.
+"""vosk-server as seen from a client: one reply for each message of audio, the final one for the exact string ``{"eof" :
+1}``.
 
 No SDK speaks to it: it follows the server's script (asr_server.py) and the sample client in the vosk-server repository.
 """

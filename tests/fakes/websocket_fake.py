@@ -1,10 +1,10 @@
 """The skeleton of the WebSocket fakes: a server on 127.0.0.1 that says scripted things at known instants and logs them.
 
-What a fake recognises is driven by the audio time that it was sent, plus scripted wall delays, so that tests are exact whatever
-the pace. Every message that goes out is logged with ``time.monotonic_ns`` read just before the write: the truth that a client's
-stamps are held against (``GET /log``, one JSON object a line). It checks what the vendor checks: a violation is logged and
-answered as the vendor answers it. A fake is started as ``python -m tests.fakes.NAME --port 0`` and prints one JSON line when it
-is ready. Test code only; it uses nothing of ours.
+What a fake recognises is driven by the audio time that it was sent, plus scripted wall delays, so that tests are exact
+whatever the pace. Every message that goes out is logged with ``time.monotonic_ns`` read just before the write: the
+truth that a client's stamps are held against (``GET /log``, one JSON object a line). It checks what the vendor checks:
+a violation is logged and answered as the vendor answers it. A fake is started as ``python -m tests.fakes.NAME --port
+0`` and prints one JSON line when it is ready. Test code only; it uses nothing of ours.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from aiohttp import WSMsgType, web
 class Knobs:
     """What is scripted. Times in ms; a ``fault`` is ``NAME[=VALUE]``, ``fault_after`` counts the client's messages.
 
-    Word i of ``words`` ends at ``first_ms + i * word_ms`` of audio. Faults: ``refuse=STATUS`` (the handshake), ``error``
-    (the vendor's own error message, then its close), ``close=CODE``, ``reset`` (RST), ``hang`` (hears, but never finishes),
-    ``garbage`` (a message that is not of the format), ``stop-reading``.
+    Word i of ``words`` ends at ``first_ms + i * word_ms`` of audio. Faults: ``refuse=STATUS`` (the handshake),
+    ``error`` (the vendor's own error message, then its close), ``close=CODE``, ``reset`` (RST), ``hang`` (hears, but
+    never finishes), ``garbage`` (a message that is not of the format), ``stop-reading``.
     """
 
     words: tuple[str, ...] = ("one", "two", "three")
@@ -78,7 +78,10 @@ class Over(Exception):
 
 
 class Conversation:
-    """One session as a fake sees it. ``say`` queues; what is queued goes out in order, each thing not before its time."""
+    """One session as a fake sees it.
+
+    ``say`` queues; what is queued goes out in order, each thing not before its time.
+    """
 
     def __init__(self, fake: Fake, request: web.Request, number: int) -> None:
         self.fake = fake

@@ -1,4 +1,5 @@
-"""WhisperLive as seen from a client: options first, then float32 in; a rolling window of segments whose times are strings.
+"""WhisperLive as seen from a client: options first, then float32 in; a rolling window of segments whose times are
+strings.
 
 The last segment is completed after its words were the same for ``endpoint_ms`` of audio; what is not completed when
 ``END_OF_AUDIO`` comes is never said, and the server closes.

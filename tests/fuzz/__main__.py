@@ -1,7 +1,7 @@
 """Reads N damaged inputs with one reader and exits 1 with the first that raises what the command line does not expect.
 
-``python -m tests.fuzz scenario --inputs 10000 --seed 1``; ``--only 731`` reads that one input and shows what it says. Each input may
-take 1 s of processor time and 200 MB more memory than the reader needed for its undamaged files.
+``python -m tests.fuzz scenario --inputs 10000 --seed 1``; ``--only 731`` reads that one input and shows what it says.
+Each input may take 1 s of processor time and 200 MB more memory than the reader needed for its undamaged files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import yaml
 from plimsoll.documents.text import written
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import ScenarioError
 from tests.fuzz import mutations
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,8 @@ def _text(rng: random.Random, bases: list[Files]) -> Files:
     if rng.random() < 0.5:
         parts = _parsed(data)
         at = rng.randrange(len(parts))
-        return {"input.yaml": b"\n---\n".join(mutations.values(rng, part) if i == at else json.dumps(part).encode() for i, part in enumerate(parts))}  # fmt: skip
+        return {"input.yaml": b"\n---\n".join(mutations.values(rng,
+            part) if i == at else json.dumps(part).encode() for i, part in enumerate(parts))}  # fmt: skip
     return {"input.yaml": mutations.text(rng, data, every)}
 
 
@@ -118,7 +119,7 @@ def _bakeoffs() -> list[bytes]:
 # -- recorded load ---------------------------------------------------------------------------------------------------
 
 _TRACES = (
-    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n",
+    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n",  # noqa: E501
     b'{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}\n'
     b'{"timestamp": 3000, "input_length": 513, "output_length": 9, "hash_ids": [0, 2]}\n',
     b'{"time": 1.5, "input_tokens": 7, "output_tokens": 8}\n\n{"time": 0.25, "input_tokens": 3, "output_tokens": 4}\n',
@@ -209,9 +210,9 @@ def _segment(rng: random.Random, data: bytes) -> bytes:
 
 def _run(folder: Path) -> object:
     from plimsoll.harness.generator.segments import read_segments
+    from plimsoll.harness.run.judged import judge
     from plimsoll.harness.run.promises import Asked, again
     from plimsoll.harness.run.rundir import open_sealed
-    from plimsoll.harness.series.one_run import judge
     from plimsoll.scenarios.samples.traces import read as read_trace
     from plimsoll.slo.records import records, tables
 

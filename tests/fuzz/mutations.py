@@ -1,4 +1,6 @@
-"""Damage, drawn from a seed: of bytes, of the lines and tokens of a text, of values inside JSON, of the columns of Parquet and npz files."""
+"""Damage, drawn from a seed: of bytes, of the lines and tokens of a text, of values inside JSON, of the columns of
+Parquet and npz files.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ import pyarrow.parquet as pq
 #: What a value of any kind may turn into.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63 - 1, -(2**63), 2**64, 10**30, 10**400, 0.0, 1e-300, 1e308, float("nan"),
-    float("inf"), "", " ", "a", "p99(ttft) <= 200ms", "30s", "1e3", "-5", "nan", "x" * 5000, "\x00", "\ud800", "é\u202e",
-    "../../etc", "/dev/zero", "/dev/null", "${env:NOPE}", "http://", "ftp://x:y@h", "http://[", "http://h:99999", [], [[]], [None], {}, {"a": 1}, {"": []},
+    float("inf"), "", " ", "a", "p99(ttft) <= 200ms", "30s", "1e3", "-5", "nan", "x" * 5000, "\x00", "\ud800", "é\u202e",  # noqa: E501
+    "../../etc", "/dev/zero", "/dev/null", "${env:NOPE}", "http://", "ftp://x:y@h", "http://[", "http://h:99999", [], [[]], [None], {}, {"a": 1}, {"": []},  # noqa: E501
 )  # fmt: skip
 #: What a scalar of YAML may turn into.
 TOKENS = (
-    "null", "~", "true", "-1", "0", "1e999", ".nan", ".inf", "-.inf", "9" * 400, "0x" + "f" * 50, "0o9", "1:30", "2022-99-99",
-    "[]", "{}", "''", '"', "'", "[", "{", "*a", "&a x", "&a [*a]", "!!python/object:os.system x", "!!int x", "!!binary x", "!!set {a, b}", "!<x> y", "? a", "- - -",
-    "|", ">", "%", "@", "`", "\t", "<<: *a", "<<: {kind: x}", "---", "...", "x" * 3000, "\u0085", "\ufeff", "\u2028", "a: b: c", "#",
+    "null", "~", "true", "-1", "0", "1e999", ".nan", ".inf", "-.inf", "9" * 400, "0x" + "f" * 50, "0o9", "1:30", "2022-99-99",  # noqa: E501
+    "[]", "{}", "''", '"', "'", "[", "{", "*a", "&a x", "&a [*a]", "!!python/object:os.system x", "!!int x", "!!binary x", "!!set {a, b}", "!<x> y", "? a", "- - -",  # noqa: E501
+    "|", ">", "%", "@", "`", "\t", "<<: *a", "<<: {kind: x}", "---", "...", "x" * 3000, "\u0085", "\ufeff", "\u2028", "a: b: c", "#",  # noqa: E501
 )  # fmt: skip
 
 

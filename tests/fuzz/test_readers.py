@@ -1,7 +1,8 @@
 """No input, however damaged, is a traceback, an exit code outside the table, a second of processor time or 200 MB.
 
-The number of inputs is ``PLIMSOLL_FUZZ_INPUTS`` (150; ``make fuzz`` and ``make test-all`` take 10,000). Each reader has a process of its
-own, because peak memory is a process's, and because a library's crash must be a failure and not the end of the tests.
+The number of inputs is ``PLIMSOLL_FUZZ_INPUTS`` (150; ``make fuzz`` and ``make test-all`` take 10,000). Each reader has
+a process of its own, because peak memory is a process's, and because a library's crash must be a failure and not the
+end of the tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The Llama model on a CUDA device: the tokens that a CPU gives, with and without graphs, and as fast as was promised.
 
-Tolerances: in float32 on both sides logits differ by under 2e-3 of the largest (other kernels, other orders of summation); in bf16,
-whose numbers have 8 bits, by under 6 %. Tokens are compared in float32, where no two scores are that near.
+Tolerances: in float32 on both sides logits differ by under 2e-3 of the largest (other kernels, other orders of
+summation); in bf16, whose numbers have 8 bits, by under 6 %. Tokens are compared in float32, where no two scores are
+that near.
 """
 
 from __future__ import annotations

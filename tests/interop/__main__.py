@@ -1,6 +1,8 @@
-"""``make interop``: an environment for each server, by its pins, then its tests. Names given on the command line are done alone.
+"""``make interop``: an environment for each server, by its pins, then its tests. Names given on the command line are
+done alone.
 
-The servers agree on hardly any version, so each has its own. llama-cpp-python is compiled: 20 minutes on two cores, once.
+The servers agree on hardly any version, so each has its own. llama-cpp-python is compiled: 20 minutes on two cores,
+once.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PLACE = ROOT / ".venv-interop"
 SERVERS = (
-    "mlserver", "kserve", "bentoml", "ray", "llamacpp", "vllm", "pytriton", "torchserve", "transformers", "sherpa", "nginx",
+    "mlserver", "kserve", "bentoml", "ray", "llamacpp", "vllm", "pytriton", "torchserve", "transformers", "sherpa",
+    "nginx",
 )  # fmt: skip
-#: What a server's package asks for and what breaks it: built for CUDA, these can't be loaded beside a torch for the CPU.
+#: What a server's package asks for and what breaks it: built for CUDA, these can't be loaded beside a torch for the
+#: CPU.
 UNWANTED = {"vllm": ("torchvision", "torchaudio", "torchcodec")}
 
 

@@ -1,4 +1,7 @@
-"""llama-cpp-python's server, a random llama of two layers behind it: OpenAI's completions and chat from another's hand."""
+"""llama-cpp-python's server, a random llama of two layers behind it:
+
+OpenAI's completions and chat from another's hand.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def logged(self, status: int) -> list[str]:
-        """The ids of the requests that it says to have answered with this status, sorted; ``afresh`` empties the log."""
+        """The ids of the requests that it says to have answered with this status, sorted; ``afresh`` empties the
+        log.
+        """
         lines = [line.split() for line in (self.folder / "access.log").read_text().splitlines()]
         return sorted(line[1] for line in lines if int(line[0]) == status)
 

@@ -72,7 +72,9 @@ def test_rows_and_tokens_are_the_servers_own_counts(
 
 
 def test_for_what_is_cancelled_the_server_stops_working(server: Server, tmp_path: Path) -> None:
-    """Of the cancelled it counts hardly any, under ``abort``: what it counts as ended by length is the rows that are OK."""
+    """Of the cancelled it counts hardly any, under ``abort``: what it counts as ended by length is the rows that are
+    OK.
+    """
     before = {name: server.counted("request_success_total", finished_reason=name) for name in ("length", "abort")}
     tokens = server.counted("generation_tokens_total")
     whole = scenario("openai-chat", 300, exact_output=True)

@@ -1,4 +1,5 @@
-"""Drives the server at the given address with Deepgram's SDK: text is spoken, and what was spoken is heard; prints one JSON object.
+"""Drives the server at the given address with Deepgram's SDK: text is spoken, and what was spoken is heard; prints one
+JSON object.
 
 Run by tests/e2e/test_reference_websocket.py in .venv-peers; not imported by the suite.
 """

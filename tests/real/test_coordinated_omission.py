@@ -1,11 +1,13 @@
-"""A server freezes for 2 s in a run of 20 s at 200/s: p99 and p99.9 are those of an ideal open-loop observer, within 1 %.
+"""A server freezes for 2 s in a run of 20 s at 200/s: p99 and p99.9 are those of an ideal open-loop observer, within 1
+%.
 
-Twice. The bundled server's freeze stops its whole process: what came in meanwhile is read after it, one request after the
-other, so that server's own stamps say when it answered, and the ideal observer is due time to stamp. The held endpoint reads
-everything at once and only holds its answers back: its law is arithmetic, and the ideal observer needs no stamps at all.
-Exact to the nanosecond, in virtual time: tests/spine/issue/test_semantics_vectors_omission.py.
+Twice. The bundled server's freeze stops its whole process: what came in meanwhile is read after it, one request after
+the other, so that server's own stamps say when it answered, and the ideal observer is due time to stamp. The held
+endpoint reads everything at once and only holds its answers back: its law is arithmetic, and the ideal observer needs
+no stamps at all. Exact to the nanosecond, in virtual time: tests/spine/issue/test_semantics_vectors_omission.py.
 
-Real time, 25 s each. 1 % of 1.8 s is 18 ms: a host that stops for longer than that, just as the freeze ends, fails a try.
+Real time, 25 s each. 1 % of 1.8 s is 18 ms: a host that stops for longer than that, just as the freeze ends, fails a
+try.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ def started_ns(run: Path) -> int:
 
 
 def stamps_of(run: Path, truth: dict[str, dict[str, Any]]) -> tuple[FloatArray, FloatArray]:
-    """By the server's own clock, in the rows' order and from t0: each answer's first token (just before the write) and its
-    last byte (just after).
+    """By the server's own clock, in the rows' order and from t0: each answer's first token (just before the write) and
+    its last byte (just after).
     """
     import pyarrow.parquet as pq
 
@@ -121,8 +123,8 @@ def test_a_frozen_server_is_seen_as_its_own_stamps_say_and_a_closed_loop_hides_i
 class Held(asyncio.Protocol):
     """Answers 5 ms after a request came, but none of the answers that fall into the freeze before its end.
 
-    It reads as ever meanwhile: an endpoint of endless parallelism. The freeze counts from the first request, whose time of
-    arrival is ``first[0]``. Held answers are written in one go: 400 of them take about 3 ms.
+    It reads as ever meanwhile: an endpoint of endless parallelism. The freeze counts from the first request, whose time
+    of arrival is ``first[0]``. Held answers are written in one go: 400 of them take about 3 ms.
     """
 
     def __init__(self, first: list[int], held: list[asyncio.Transport]) -> None:

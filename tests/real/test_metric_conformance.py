@@ -3,7 +3,7 @@
 The unit suite holds every cell to the nanosecond. Here a server writes the same bytes in real time, one case after the other,
 and what a run directory says of each must agree with the tables in all but the times themselves: status, token counts, which
 metrics have a value, and which are worst.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("run")
     with scripted() as url:
         done = plimsoll(
-            "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "single_stream", "--queries", str(len(RUN)),
-            "--duration", "1ms", "--timeout", "1s", "--option", f"engine={request.param}", "--slo", "max(latency) <= 60s",
+            "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "single_stream", "--queries", str(len(RUN)),  # noqa: E501
+            "--duration", "1ms", "--timeout", "1s", "--option", f"engine={request.param}", "--slo", "max(latency) <= 60s",  # noqa: E501
             "--slo", "ttft <= 10s", "--slo", "ratio(good) >= 1%", "--out", "r", cwd=folder,
         )  # fmt: skip
     assert (folder / "r" / "report.json").exists(), done.stderr
@@ -153,7 +153,9 @@ def test_a_run_says_of_each_answer_what_the_tables_say(ran: Ran) -> None:
 
 
 def test_no_time_of_a_run_is_shorter_than_the_server_took(ran: Ran) -> None:
-    """The server never writes before its time, so on any host each wait is at least the table's, less a timer's grain."""
+    """The server never writes before its time, so on any host each wait is at least the table's, less a timer's
+    grain.
+    """
     records, _ = ran
     for metric, since in (("ttft", 10), ("ttft_answer", 10), ("e2e", 10)):
         found = measure(catalogue()[metric], records)

@@ -165,8 +165,8 @@ def test_aliases_that_multiply_are_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind: server\nparams:\n  rate: 4\n rate: 5\n", "f.yaml:4:2: not YAML: this line is not indented as its neighbours"),
-        ("kind: server\nparams:\n  rate: 4\n   x: 5\n", "f.yaml:4:5: not YAML: a second colon in one line, or a key indented"),
+        ("kind: server\nparams:\n  rate: 4\n rate: 5\n", "f.yaml:4:2: not YAML: this line is not indented as its neighbours"),  # noqa: E501
+        ("kind: server\nparams:\n  rate: 4\n   x: 5\n", "f.yaml:4:5: not YAML: a second colon in one line, or a key indented"),  # noqa: E501
         ("kind: server\nparams\nstop: 1\n", "f.yaml:3:1: not YAML: a line without a colon among keys"),
         ("name: 'x\n", "f.yaml:2:1: not YAML: a quote is opened and never closed"),
         ("name: @x\n", "f.yaml:1:7: not YAML: a value can't begin with '@'. Put it in quotes"),
@@ -207,7 +207,7 @@ def test_lines_are_those_of_the_file() -> None:
     ]
 
 
-# -- mistakes in what a scenario says ------------------------------------------------------------------------------------
+# -- mistakes in what a scenario says ------------------------------------------------------------------------------------  # noqa: E501
 
 
 def errors_of(tmp_path: Path, text: str) -> list[str]:
@@ -221,10 +221,10 @@ def errors_of(tmp_path: Path, text: str) -> list[str]:
 
 def test_every_mistake_is_told_at_once_and_with_its_line(tmp_path: Path) -> None:
     text = (
-        "kind: server\nparams:\n  rate: fast\ntarget:\n  url: ftp://h\n  protocol: vllm\n  ca_file: /dev/zero\n  options: text\n"
+        "kind: server\nparams:\n  rate: fast\ntarget:\n  url: ftp://h\n  protocol: vllm\n  ca_file: /dev/zero\n  options: text\n"  # noqa: E501
         "objectives:\n  - p99(nothing) <= 1s\n"
     )
-    starts = ["3: params.rate: is 'fast', not a number", "8: target.options: is 'text', not a mapping", "9: objectives: ", "6: target.protocol: 'vllm' is unknown. vllm names a server", "5: target.url: 'ftp://h' is not a URL"]  # fmt: skip
+    starts = ["3: params.rate: is 'fast', not a number", "8: target.options: is 'text', not a mapping", "9: objectives: ", "6: target.protocol: 'vllm' is unknown. vllm names a server", "5: target.url: 'ftp://h' is not a URL"]  # fmt: skip  # noqa: E501
     errors = errors_of(tmp_path, text)
     assert len(errors) == len(starts)
     for error, start in zip(errors, starts, strict=True):

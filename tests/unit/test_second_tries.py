@@ -1,4 +1,6 @@
-"""No end-to-end failure is hidden: what passes at its second try is printed last and counted over all stages, and the sixth fails the run."""
+"""No end-to-end failure is hidden: what passes at its second try is printed last and counted over all stages, and the
+sixth fails the run.
+"""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.slo.statistics.confidence import clopper_pearson, max_failures, n_required, order_statistic_bounds
-from plimsoll.slo.statistics.planning import sample
-from plimsoll.slo.statistics.trend import COV_LIMITS, LEAST_WINDOWS, MAX_WINDOWS, PER_WINDOW
+from plimsoll.slo.statistics.confidence import clopper_pearson, max_failures, n_required, order_statistic_bounds, sample
 from plimsoll.slo.statistics.warmup import CAP, MATERIAL, Z_FIRST_HALF, Z_LIMIT
+from plimsoll.slo.verdict.steadiness import COV_LIMITS, LEAST_WINDOWS, MAX_WINDOWS, PER_WINDOW
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evidence" / "statistics.md").read_text(encoding="utf-8")
 

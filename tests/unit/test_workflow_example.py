@@ -1,4 +1,6 @@
-"""The example workflow does what docs/guide/ci.md says of exit codes; its scripts run in bash -e, as the runner runs them."""
+"""The example workflow does what docs/guide/ci.md says of exit codes; its scripts run in bash -e, as the runner runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def run(script: str, folder: Path, *codes: int) -> tuple[int, list[str]]:
     fake = folder / "plimsoll"
     fake.write_text(
         f'#!/bin/sh\necho "$@" >> {folder}/calls\n'
-        f"code=$(head -n 1 {answers}); tail -n +2 {answers} > {answers}.rest; mv {answers}.rest {answers}; exit ${{code:-0}}\n"
+        f"code=$(head -n 1 {answers}); tail -n +2 {answers} > {answers}.rest; mv {answers}.rest {answers}; exit "
+        f"${{code:-0}}\n"
     )
     fake.chmod(0o755)
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": str(folder / "summary")}

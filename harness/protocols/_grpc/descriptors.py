@@ -1,8 +1,8 @@
-"""Schema: services and message types from a ``FileDescriptorSet``, in a pool of their own.
+"""A ``Schema`` holds the services and message types of a ``FileDescriptorSet``, in a pool of its own.
 
-A set comes from a file (``protoc --descriptor_set_out``), from .proto files (compiled at start if grpcio-tools is
-installed), from a server (``reflection``), or with Plimsoll (``shipped``). Nothing here touches protobuf's default pool: two
-schemas may disagree about a name. It opens no connection.
+A set comes from a file, from .proto files (compiled at start if grpcio-tools is installed), from a server, or with
+Plimsoll (``shipped``). protobuf's default pool is never touched, because two schemas may disagree about a name; no
+connection is opened.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def from_protos(paths: Sequence[str], folders: Sequence[str] = ()) -> Schema:
         from grpc_tools import protoc
     except ModuleNotFoundError:
         raise ValueError(
-            "compiling .proto files needs grpcio-tools. Run `pip install grpcio-tools`, or make a descriptor set with protoc"
+            "compiling .proto files needs grpcio-tools. Run `pip install grpcio-tools`, or make a descriptor set "
+            "with protoc"
         ) from None
     include = Path(grpc_tools.__file__).parent / "_proto"
     roots = [str(folder) for folder in folders] or list(dict.fromkeys(str(Path(path).parent) for path in paths))
@@ -184,6 +185,14 @@ def from_protos(paths: Sequence[str], folders: Sequence[str] = ()) -> Schema:
                 f"{', '.join(paths)}: protoc refused it; what it said is above. Correct the file or proto_path"
             )
         return from_set(out.read_bytes())
+
+
+def parsed(data: Iterable[bytes]) -> list[Any]:
+    """The ``FileDescriptorProto`` in each of these bytes. Raises ValueError."""
+    try:
+        return [descriptor_pb2.FileDescriptorProto.FromString(one) for one in data]
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
 
 
 def well_known(name: str) -> Any:

@@ -1,8 +1,7 @@
-"""``python -m plimsoll.harness.protocols._grpc.generate --write|--check``: the shipped descriptor sets are what ``sources/*.proto`` say.
+"""``python -m plimsoll.harness.protocols._grpc.generate --write|--check`` makes the shipped descriptor sets.
 
-A set is a protobuf ``FileDescriptorSet`` without comments. The sets are committed, so that a run needs no compiler; a test
-holds them to the sources. Needs grpcio-tools, in the version of requirements.lock: another one may write other, equally
-good bytes.
+The sets are committed, so that a run needs no compiler, and a test holds them to ``sources/*.proto``. grpcio-tools must
+have the version of requirements.lock: another one may write other, equally good bytes.
 """
 
 from __future__ import annotations

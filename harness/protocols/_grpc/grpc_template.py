@@ -1,8 +1,7 @@
-"""Any gRPC method without generated code: a schema, a JSON template for what is sent, paths into what comes back.
+"""This module calls any gRPC method without generated code: by a schema, a JSON template and paths into the answers.
 
-Everything that can be checked against the schema is, before any load, and every mistake is listed: the method, each path,
-each field of the message. It guesses nothing: without ``text_path`` every message of a stream counts as output. Where a
-schema comes from is its callers' business (``harness/protocols/grpc_.py``).
+Everything is checked against the schema before any load, and every mistake is listed. It guesses nothing: without
+``text_path`` every message of a stream counts as output.
 """
 
 from __future__ import annotations
@@ -23,8 +22,19 @@ from pydantic import Field, field_validator, model_validator
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.options import accept
-from plimsoll.harness.protocols._grpc.descriptors import choices
-from plimsoll.harness.protocols._grpc.protobuf_json import INTEGERS, OWN_FORM, Descriptor, is_map, to_json
+from plimsoll.harness.protocols._grpc import descriptors
+from plimsoll.harness.protocols._grpc.descriptors import Method, Schema, choices, split_method
+from plimsoll.harness.protocols._grpc.protobuf_json import (
+    ANY,
+    INTEGERS,
+    OWN_FORM,
+    Descriptor,
+    checked,
+    is_map,
+    outline_problems,
+    read,
+    to_json,
+)
 from plimsoll.harness.protocols._http.body_template import BodyTemplate
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import Target
@@ -33,12 +43,10 @@ from plimsoll.harness.transport.rpc.call import GrpcOptions, GrpcRequest, messag
 from plimsoll.harness.transport.rpc.rpc_outcome import GRPC, fail_code
 from plimsoll.harness.wire import pointer
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.text.durations import Duration
-from plimsoll.slo.verdict.accuracy import Answer
+from plimsoll.scenarios.text.fields import Duration
 
-if TYPE_CHECKING:
-    from plimsoll.harness.protocols._grpc.descriptors import Method, Schema
-
+if TYPE_CHECKING:  # of accuracy runs alone
+    from plimsoll.slo.verdict.accuracy import Answer
 
 #: A field's name, the index or key into it (None: the field itself), and whether it has presence.
 _Step = tuple[str, Any, bool]
@@ -152,8 +160,8 @@ class MessageTemplate:
         return _outline(self._tree, unknown)
 
     def render(self, payload: Payload, model: str) -> Any:
-        """The JSON value for a payload. Raises HarnessFault if a variable is missing, or text renders to neither JSON nor
-        YAML.
+        """The JSON value for a payload. Raises HarnessFault if a variable is missing, or text renders to neither JSON
+        nor YAML.
         """
         return _rendered(self._tree, payload, model)
 
@@ -267,8 +275,6 @@ class TemplateOptions(GrpcOptions):
     @field_validator("method")
     @classmethod
     def _method(cls, value: str | None) -> str | None:
-        from plimsoll.harness.protocols._grpc.descriptors import split_method
-
         if value is not None:
             split_method(value)
         return value
@@ -305,6 +311,12 @@ class TemplateOptions(GrpcOptions):
             raise ValueError(f"there is no file {value}. Correct the path (it is relative to the working directory)")
         return value
 
+    def mistakes(self) -> list[str]:
+        schema = schema_of(self)
+        if schema is not None and self.method is not None:
+            Bound(self, schema, self.method)
+        return []
+
     @model_validator(mode="after")
     def _together(self) -> TemplateOptions:
         if self.descriptor_set is not None and self.proto:
@@ -323,8 +335,6 @@ def texts_of(value: str | Sequence[str] | None) -> list[str]:
 
 def schema_of(options: TemplateOptions) -> Schema | None:
     """The schema that the options name; None: ask the server. Raises HarnessFault."""
-    from plimsoll.harness.protocols._grpc import descriptors
-
     try:
         if options.descriptor_set is not None and options.descriptor_set.startswith(INLINE):
             return descriptors.from_set(b64decode(options.descriptor_set.removeprefix(INLINE)))
@@ -340,8 +350,6 @@ def schema_of(options: TemplateOptions) -> Schema | None:
 
 class Bound:
     """The options held to a schema. Raises HarnessFault with every mistake that doesn't depend on the sample."""
-
-    __slots__ = ("done", "error", "method", "n_in", "n_out", "pool", "template", "text")
 
     def __init__(self, options: TemplateOptions, schema: Schema, name: str) -> None:
         self.pool = schema.pool
@@ -378,8 +386,6 @@ class Bound:
         return tuple(found)
 
     def _outline_problems(self) -> list[str]:
-        from plimsoll.harness.protocols._grpc.protobuf_json import ANY, outline_problems
-
         outline = self.template.outline(ANY)
         if not isinstance(outline, list) or not self.method.client_streaming or not outline:
             return (
@@ -400,26 +406,20 @@ class Bound:
 
     def encoded(self, value: Any) -> tuple[tuple[bytes, ...], list[str]]:
         """(the messages, every mistake in them) of a rendered template."""
-        from plimsoll.harness.protocols._grpc.protobuf_json import checked
-
         request = self.method.request
         if not isinstance(value, list):
             data, errors = checked(request, value, WHERE, self.pool)
             return (data,), errors
-        if not self.method.client_streaming:
-            return (), [
-                f"{WHERE}: a list, but {self.method.path} takes one message ({self.method.kind}). Give an object"
-            ]
-        if not value:
-            return (), [f"{WHERE}: the list is empty. Give at least one message"]
+        if problems := self.shape_problems(value):
+            return (), problems
         pairs = [checked(request, item, f"{WHERE}[{i}]", self.pool) for i, item in enumerate(value)]
         return tuple(data for data, _ in pairs), [error for _, errors in pairs for error in errors]
 
 
 class TemplateDialect:
-    """One method. ``schema`` None: nothing is known of it yet, so that templates can be rendered and no call can be sent."""
-
-    __slots__ = ("_bound", "_deadline_ns", "_interval_ns", "_metadata", "_model", "_options", "hear")
+    """One method. ``schema`` None: nothing is known of it yet, so that templates can be rendered and no call can be
+    sent.
+    """
 
     def __init__(self, target: Target, schema: Schema | None, name: str) -> None:
         options = self._options = accept(TemplateOptions, target.options)
@@ -477,6 +477,8 @@ class TemplateDialect:
 
     def answer(self, exchange: Exchange) -> Answer | None:
         """The texts at ``text_path``, or the last message as it prints; None: no message could be read."""
+        from plimsoll.slo.verdict.accuracy import Answer
+
         text = _Scan(self._bound).text(exchange) if self._bound is not None else None
         return None if text is None else Answer(text)
 
@@ -503,8 +505,6 @@ class _Scan:
 
     def read(self, exchange: Exchange) -> str | None:
         """Go through the messages; why one can't be read, or None. Stops at one that holds an error."""
-        from plimsoll.harness.protocols._grpc.protobuf_json import read
-
         bound = self._bound
         kind, looks = bound.method.response, bool(bound.text)
         for i, data in enumerate(messages_of(exchange)):
@@ -526,8 +526,6 @@ class _Scan:
 
     def text(self, exchange: Exchange) -> str | None:
         """See ``TemplateDialect.answer``."""
-        from plimsoll.harness.protocols._grpc.protobuf_json import read
-
         parts: list[str] = []
         messages = [read(self._bound.method.response, data) for data in messages_of(exchange)]
         if None in messages:

@@ -1,7 +1,6 @@
-"""JSON values to protobuf messages and back; every mistake of a value at once.
+"""This module turns JSON values into protobuf messages and back, and tells every mistake of a value at once.
 
-The JSON form is protobuf's own (field names as in the .proto or in camelCase, bytes in base64, 64-bit integers as numbers or
-strings, enums by name or number), but where protobuf's parser stops at the first mistake ``checked`` lists them all, with
+The JSON form is protobuf's own; where protobuf's parser stops at the first mistake, ``checked`` lists them all, with
 the nearest names. Nothing here knows templates or transports.
 """
 
@@ -38,8 +37,8 @@ ANY: Any = object()
 OWN_FORM = frozenset(
     f"google.protobuf.{name}"
     for name in (
-        "Any", "BoolValue", "BytesValue", "DoubleValue", "Duration", "FieldMask", "FloatValue", "Int32Value", "Int64Value",
-        "ListValue", "StringValue", "Struct", "Timestamp", "UInt32Value", "UInt64Value", "Value",
+        "Any", "BoolValue", "BytesValue", "DoubleValue", "Duration", "FieldMask", "FloatValue", "Int32Value",
+        "Int64Value", "ListValue", "StringValue", "Struct", "Timestamp", "UInt32Value", "UInt64Value", "Value",
     )
 )  # fmt: skip
 
@@ -87,8 +86,8 @@ def read(kind: type[Message], data: bytes | memoryview) -> Any:
 
 
 def to_json(message: Message, pool: Any = None) -> Any:
-    """The message as JSON values, fields by their names in the .proto, unset ones left out. Never raises: what has no JSON
-    form (an Any of an unknown type) becomes its text.
+    """The message as JSON values, fields by their names in the .proto, unset ones left out. Never raises: what has no
+    JSON form (an Any of an unknown type) becomes its text.
     """
     try:
         return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=pool)

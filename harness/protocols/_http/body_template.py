@@ -70,6 +70,13 @@ class BodyTemplate:
             ) from None
 
 
+def compiles(value: str | None) -> str | None:
+    """An option that is a template, for a model's validator. Raises ValueError for one that doesn't compile."""
+    if value is not None:
+        BodyTemplate(value)
+    return value
+
+
 def _to_json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
@@ -81,7 +88,10 @@ def _to_base64(value: Any) -> str:
 
 
 class MultipartForm:
-    """Fields (name -> template of the value) and files (name -> template of the path). Raises ValueError for a bad template."""
+    """Fields (name -> template of the value) and files (name -> template of the path).
+
+    Raises ValueError for a bad template.
+    """
 
     __slots__ = ("_boundary", "_fields", "_files", "content_type")
 
@@ -108,8 +118,8 @@ class MultipartForm:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise HarnessFault(
-                f"target.options.form_files.{name}: can't read {path}: {reason}. Check the path (it is relative to the working "
-                "directory)"
+                f"target.options.form_files.{name}: can't read {path}: {reason}. Check the path (it is relative to "
+                "the working directory)"
             ) from None
         media = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         shown = path.name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,7 +1,7 @@
-"""What every JSON API over HTTP has in common: a body to send, and answers that come in one piece or as a stream of events.
+"""This module holds what every JSON API over HTTP shares: a body, and an answer in one piece or as a stream of events.
 
-What one event means is the protocol's own business, a function that fills a ``Told``; how events become stamps, counts and a
-verdict on the exchange is here, once. It knows no vendor, and it opens no connection.
+A protocol brings a function that reads one event into a ``Told``; events become stamps, counts and a verdict here. It
+knows no vendor, and it opens no connection.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SSE_BEGINS = (b"data:", b"event:", b":", b"id:", b"retry:")
 
 
 class Told:
-    """What the events of one answer have said so far. ``finished``: the answer is whole; ``done``: and nothing follows that
-    matters. ``reason``: why it ended, in the server's word (None: not said). ``fault`` is the server's own word that it failed,
-    ``bad`` why the bytes are no answer. ``seen`` is the reader's.
+    """What the events of one answer have said so far. ``finished``: the answer is whole; ``done``: and nothing follows
+    that matters. ``reason``: why it ended, in the server's word (None: not said). ``fault`` is the server's own word
+    that it failed, ``bad`` why the bytes are no answer. ``seen`` is the reader's.
     """
 
     __slots__ = ("bad", "done", "fault", "finished", "n_in", "n_out", "reason", "seen", "timing")
@@ -57,8 +57,8 @@ Read = Callable[[Told, Any, bytes], int]
 def scan(
     stream: Stream, read: Read, told: Told, mark: bytes | None = tokens.DONE, only_json: bool = True
 ) -> tokens.TokenScan:
-    """Read the events of a stream, up to the end that they name. ``mark``: data that begins so ends it; without ``only_json``
-    data that is no JSON is given as text. Never raises.
+    """Read the events of a stream, up to the end that they name. ``mark``: data that begins so ends it; without
+    ``only_json`` data that is no JSON is given as text. Never raises.
     """
     payloads = stream.payloads
     events, done, bad = tokens.load(payloads, mark)
@@ -98,10 +98,11 @@ def _load_mixed(payloads: list[bytes], done: bytes | None) -> tuple[list[Any], b
 
 
 def settle_scan(exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, end: str) -> None:
-    """Write down what a stream said. ``end``: how it should have ended ("": the API marks no end), in words for the error.
+    """Write down what a stream said. ``end``: how it should have ended ("": the API marks no end), in words for the
+    error.
 
-    A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own report comes before
-    everything else, then a broken event, then a cut.
+    A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own report comes
+    before everything else, then a broken event, then a cut.
     """
     if scanned.timing:
         exchange.server_timing = scanned.timing
@@ -120,12 +121,13 @@ def settle_scan(exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, e
 
 @dataclass(frozen=True, slots=True)
 class JsonApi:
-    """One vendor's API. ``body`` makes a request's fields of a payload, ``read`` understands one event or a whole answer.
+    """One vendor's API. ``body`` makes a request's fields of a payload, ``read`` understands one event or a whole
+    answer.
 
-    ``stream``: a stream was asked for, in ``framing``. ``end``: the words for a stream that lacks its end ("": none is marked).
-    ``reason``: the field in which an answer says why it ended, without which it is none ("": the API has no such field, or the
-    user allows for its absence). ``shed``: status codes of an overload. ``prelude`` reads headers. The head may hold credentials.
-    ``exact``: the planned length was asked for exactly.
+    ``stream``: a stream was asked for, in ``framing``. ``end``: the words for a stream that lacks its end ("": none is
+    marked). ``reason``: the field in which an answer says why it ended, without which it is none ("": the API has no
+    such field, or the user allows for its absence). ``shed``: status codes of an overload. ``prelude`` reads headers.
+    The head may hold credentials. ``exact``: the planned length was asked for exactly.
     """
 
     name: str
@@ -143,8 +145,6 @@ class JsonApi:
 
 class JsonDialect:
     """A ``JsonApi`` as a dialect of the shared HTTP transport."""
-
-    __slots__ = ("_api", "accept")
 
     def __init__(self, api: JsonApi) -> None:
         self._api = api
@@ -178,7 +178,10 @@ class JsonDialect:
             self._settle_whole(exchange, told)
 
     def _streamed(self, exchange: Exchange) -> bool:
-        """The answer is a stream, asked for or not. A whole object is a stream of one line, so lines are where they were asked for."""
+        """The answer is a stream, asked for or not.
+
+        A whole object is a stream of one line, so lines are where they were asked for.
+        """
         if self._api.framing == "ndjson":
             return self._api.stream
         media = outcome.media_type(exchange)
@@ -233,7 +236,7 @@ class JsonDialect:
             outcome.count_usage(exchange, -1, told.n_out)
 
 
-def accepted(stream: bool, framed: str) -> bytes:
+def accepted(stream: bool, framed: str = "sse") -> bytes:
     """The media type to ask for."""
     if not stream:
         return b"application/json"
@@ -251,7 +254,8 @@ def json_headers(stream: bool, framed: str = "sse") -> dict[str, str]:
 
 
 def route(url: str, ending: str, path: str | None = None) -> str:
-    """The request target for a URL and a route without a version: the URL's own path if it ends there already, else both.
+    """The request target for a URL and a route without a version: the URL's own path if it ends there already, else
+    both.
 
     ``path`` replaces the whole path. The URL's query is kept unless ``path`` brings its own.
     """
@@ -269,7 +273,8 @@ def check_one_choice(fields: Mapping[str, Any], where: str, stream: bool) -> Non
 
 
 def timing_text(stages: Mapping[str, Any], unit_ms: float = 1.0) -> str:
-    """Stages that a server reports in its own words, in the syntax of Server-Timing; values that are no duration are left out.
+    """Stages that a server reports in its own words, in the syntax of Server-Timing; values that are no duration are
+    left out.
 
     ``unit_ms``: the length of the server's unit in milliseconds.
     """
@@ -280,8 +285,8 @@ def timing_text(stages: Mapping[str, Any], unit_ms: float = 1.0) -> str:
 
 
 def prompt_of(payload: Payload, protocol: str, instead: str = "") -> str:
-    """The payload's prompt; the text of its one message where it has messages. ``instead``: what else could be done, for the
-    error. Raises HarnessFault.
+    """The payload's prompt; the text of its one message where it has messages. ``instead``: what else could be done,
+    for the error. Raises HarnessFault.
     """
     if payload.prompt is not None:
         return payload.prompt

@@ -1,1 +1,1 @@
-"""Speech on the wire: frames on a schedule going out, transcripts and sound coming back, and what both say about time."""
+"""Speech on the wire: frames go out on a schedule, transcripts and sound come back, and both tell about time."""

@@ -1,8 +1,8 @@
-"""Samples as the bytes of a wire format and back: PCM16, mu-law, A-law, float32 and WAV here, Opus (in Ogg pages too), FLAC, MP3 and AAC
-by FFmpeg through the library ``av``, which comes with ``pip install plimsoll-slo[speech]``. Pure.
+"""This module encodes samples into the bytes of a wire format and decodes them again. Pure.
 
-``encode_frames`` makes every frame of a session before the timed phase; a decoder takes apart what was received, after it. Received bytes may be
-cut anywhere, and broken ones raise ``BrokenAudio`` alone.
+PCM16, mu-law, A-law, float32 and WAV are made here; Opus (in Ogg pages too), FLAC, MP3 and AAC come from FFmpeg through
+``av`` (``pip install plimsoll-slo[speech]``). Received bytes may be cut anywhere, and broken ones raise ``BrokenAudio``
+alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
-from plimsoll.scenarios.sound.wav import NotWav, WavHeader, mono, parse_header, wav_bytes
+from plimsoll.scenarios.media.sound import (
+    NotWav,
+    WavHeader,
+    alaw_decoded,
+    alaw_encoded,
+    mono,
+    mulaw_decoded,
+    mulaw_encoded,
+    parse_header,
+    wav_bytes,
+)
 
 Int16 = npt.NDArray[np.int16]
 
@@ -54,7 +63,8 @@ def library(wanted_for: str) -> Any:
 
 
 def opus_packets(pcm: Int16, rate: int, frame: int, bitrate: int = OPUS_BITRATE) -> list[bytes]:
-    """One packet for each ``frame`` samples of ``pcm``, the last filled up with silence, and one more for the encoder's look-ahead.
+    """One packet for each ``frame`` samples of ``pcm``, the last filled up with silence, and one more for the encoder's
+    look-ahead.
 
     ``rate`` and ``frame`` must be Opus's own (OPUS_RATES, OPUS_MS). Raises HarnessFault when there is no ``av``.
     """
@@ -179,7 +189,10 @@ def checksum(page: bytes) -> int:
 
 
 def page(packet: bytes, granule: int, number: int, *, first: bool = False, last: bool = False) -> bytes:
-    """One packet as one page; ``granule`` is the position at its end. Raises ValueError for a packet above 65,024 bytes."""
+    """One packet as one page; ``granule`` is the position at its end.
+
+    Raises ValueError for a packet above 65,024 bytes.
+    """
     if len(packet) > 255 * 254 + 254:
         raise ValueError(f"a packet of {len(packet):,} bytes doesn't fit into a page")
     lacing = b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255])
@@ -212,7 +225,10 @@ def pre_skip_of(head: bytes) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Demuxer:
-    """Packets out of bytes that arrive in pieces. Pages of other streams than the first are passed over; checksums are not judged."""
+    """Packets out of bytes that arrive in pieces.
+
+    Pages of other streams than the first are passed over; checksums are not judged.
+    """
 
     granule: int = -1
     """Position at the end of the last page that ended a packet."""
@@ -332,7 +348,9 @@ def file_formats() -> tuple[str, ...]:
 
 
 def codec_problems(codec: str, rate: int, frame_ms: float, where: str = "target.options") -> list[str]:
-    """Why frames of ``frame_ms`` at ``rate`` can't be had in ``codec``, each as ``where.NAME: what. next step``; a missing library is one."""
+    """Why frames of ``frame_ms`` at ``rate`` can't be had in ``codec``, each as ``where.NAME: what. next step``; a
+    missing library is one.
+    """
     if codec not in encodable():
         return [f"{where}.codec: {codec!r} is unknown. Use one of {', '.join(encodable())}"]
     if codec not in _OPUS:
@@ -353,9 +371,10 @@ def codec_problems(codec: str, rate: int, frame_ms: float, where: str = "target.
 def encode_frames(codec: str, pcm: Int16, rate: int, bounds: IntArray) -> tuple[bytes, ...]:
     """``pcm`` as one message for each frame; frame k is samples [bounds[k], bounds[k + 1]) of it.
 
-    ``opus``: one packet a frame, the last filled up with silence (the encoder's look-ahead of 6.5 ms behind it is not sent). What
-    precedes the sound (``wav``: a header of unknown length; ``ogg-opus``: two pages, then one packet a page) comes with the first
-    frame, what follows it with the last. Raises HarnessFault for an unknown codec, a rate or frame it hasn't, or a library that is missing.
+    ``opus``: one packet a frame, the last filled up with silence (the encoder's look-ahead of 6.5 ms behind it is not
+    sent). What precedes the sound (``wav``: a header of unknown length; ``ogg-opus``: two pages, then one packet a
+    page) comes with the first frame, what follows it with the last. Raises HarnessFault for an unknown codec, a rate or
+    frame it hasn't, or a library that is missing.
     """
     if codec in _OPUS:
         return _opus_frames(codec, pcm, rate, bounds)
@@ -371,7 +390,8 @@ def encode_frames(codec: str, pcm: Int16, rate: int, bounds: IntArray) -> tuple[
 
 
 def encode_file(codec: str, pcm: Int16, rate: int) -> bytes:
-    """A whole recording: ``wav``, ``flac``, ``mp3``, ``aac`` (ADTS), ``ogg-opus`` (frames of 20 ms), or the bare samples of a linear codec.
+    """A whole recording: ``wav``, ``flac``, ``mp3``, ``aac`` (ADTS), ``ogg-opus`` (frames of 20 ms), or the bare
+    samples of a linear codec.
 
     Raises HarnessFault for an unknown codec, a rate it hasn't, or a library that is missing.
     """
@@ -435,10 +455,11 @@ class Decoder(Protocol):
 
 
 def decoder(codec: str, rate: int) -> Decoder:
-    """A fresh decoder; ``rate`` is for formats that don't say theirs (the linear ones). ``opus``: each ``feed`` is one packet.
+    """A fresh decoder; ``rate`` is for formats that don't say theirs (the linear ones). ``opus``: each ``feed`` is one
+    packet.
 
-    Opus always comes at 48 kHz. FLAC's frames are known by the start of the next few, so they come late: its first sound is no measure.
-    Raises HarnessFault for an unknown codec or a library that is missing.
+    Opus always comes at 48 kHz. FLAC's frames are known by the start of the next few, so they come late: its first
+    sound is no measure. Raises HarnessFault for an unknown codec or a library that is missing.
     """
     if codec in _LINEAR:
         return _LinearDecoder(_LINEAR[codec], rate)
@@ -528,7 +549,9 @@ class _OpusDecoder:
 
 
 class _OggOpusDecoder:
-    """The first samples, the encoder's look-ahead, are thrown away, and so is what lies behind the position of the last page."""
+    """The first samples, the encoder's look-ahead, are thrown away, and so is what lies behind the position of the last
+    page.
+    """
 
     __slots__ = ("_demuxer", "_n", "_n_headers", "_packets", "_skip", "rate")
 

@@ -1,16 +1,17 @@
-"""Speech over gRPC: what the recognisers share (a configuration, paced audio, half-close), and what the voices share.
+"""This module holds what recognisers over gRPC share (a configuration, paced audio, half-close), and what voices share.
 
-A client file says how its service is configured and what one of its messages means; frames, stamps and failures are here.
-Nothing is sent, and no vendor is known.
+A vendor's file configures its service and reads one message; frames, stamps and failures are here. Nothing is sent, and
+no vendor is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.protocols._grpc.descriptors import Method
+from plimsoll.harness.protocols._grpc.protobuf_json import read
 from plimsoll.harness.protocols._speech.codecs import decoder
 from plimsoll.harness.protocols._speech.hearing import (
     LIVE_PACES,
@@ -21,23 +22,16 @@ from plimsoll.harness.protocols._speech.hearing import (
     put_transcripts,
 )
 from plimsoll.harness.protocols._speech.sending import (
-    NO_RULES,
-    AudioOptions,
-    FrameRules,
-    clip_of,
+    LiveOptions,
     feed,
-    live_audio,
     text_of,
 )
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING
-from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of, metadata_of
+from plimsoll.harness.transport.rpc.call import GrpcOptions, GrpcRequest, messages_of, metadata_of
 from plimsoll.harness.transport.rpc.rpc_outcome import GRPC
 from plimsoll.scenarios.samples.payload import Payload
-
-if TYPE_CHECKING:
-    from plimsoll.harness.protocols._grpc.descriptors import Method
 
 #: Silence after the clip beyond what the endpointer needs, in ns: by then any that works has answered.
 PATIENCE_NS = 1_500_000_000
@@ -45,61 +39,41 @@ PATIENCE_NS = 1_500_000_000
 Teller = Callable[[Account, int, Any], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Audio:
-    """How audio goes out: ``codec`` as ``plimsoll.harness.protocols._speech.codecs`` names it, ``silence_ns`` after the clip by default."""
-
-    options: AudioOptions
-    codec: str
-    rate: int
-    silence_ns: int = 0
-    rules: FrameRules = NO_RULES
+class LiveCallOptions(LiveOptions, GrpcOptions):
+    """Options of a streaming recogniser."""
 
 
 class Recognition:
-    """The dialect of a streaming recogniser: ``config`` first, then each frame in the field ``audio``, then the half-close.
+    """The dialect of a streaming recogniser: ``config`` first, then each frame in the field ``audio``, then the
+    half-close.
 
-    ``ends``: a message is the service's word that the speaker has finished. With ``until_closed`` (a final transcript is that
-    word) it counts only before everything was sent: later it is the answer to our half-close.
+    ``ends``: a message is the service's word that the speaker has finished. With ``until_closed`` (a final transcript
+    is that word) it counts only before everything was sent: later it is the answer to our half-close.
     """
-
-    __slots__ = (
-        "_audio", "_config", "_deadline_ns", "_ends", "_field", "_metadata", "_method", "_name", "_tell",
-        "_until_closed", "hear",
-    )  # fmt: skip
 
     def __init__(
         self,
         target: Target,
+        options: LiveCallOptions,
         method: Method,
-        config: bytes,
+        config: Any,
         field: str,
-        audio: Audio,
         tell: Teller,
         ends: Callable[[Any], bool],
         *,
         until_closed: bool = False,
-        deadline_ns: int = -1,
         metadata: dict[str, str] | None = None,
     ) -> None:
-        self._name, self._method, self._config, self._field = target.protocol, method, config, field
-        self._audio, self._tell, self._ends, self._until_closed = audio, tell, ends, until_closed
-        self._deadline_ns = deadline_ns
+        self._name, self._options, self._method, self._field = target.protocol, options, method, field
+        self._config = _bytes(config)
+        self._tell, self._ends, self._until_closed = tell, ends, until_closed
         self._metadata = metadata_of(target, metadata)
-        silence_ns = audio.options.trailing_silence
-        if audio.options.until_endpoint and (audio.silence_ns if silence_ns is None else silence_ns):
+        silence_ns = options.audio.trailing_silence
+        if options.audio.until_endpoint and (options.silence_ns if silence_ns is None else silence_ns):
             self.hear = self._hear  # only where there are frames to be saved
 
     def encode(self, payload: Payload) -> GrpcRequest:
-        audio = self._audio
-        live = live_audio(
-            clip_of(payload, self._name),
-            audio.options,
-            audio.codec,
-            audio.rate,
-            rules=audio.rules,
-            silence_ns=audio.silence_ns,
-        )
+        live = self._options.live(payload, self._name)
         kind, field = self._method.request, self._field
         return GrpcRequest(
             self._method.path,
@@ -111,7 +85,7 @@ class Recognition:
             client_streaming=True,
             server_streaming=True,
             metadata=self._metadata,
-            deadline_ns=self._deadline_ns,
+            deadline_ns=self._options.deadline_ns,
             n_in=payload.n_in,
             media_ns=live.clip.duration_ns,
             clip=live.clip,
@@ -121,8 +95,6 @@ class Recognition:
 
     def _hear(self, exchange: Exchange, message: bytes) -> int:
         # A message costs half a microsecond to read; needles would find a flag's two bytes in any transcript.
-        from plimsoll.harness.protocols._grpc.protobuf_json import read
-
         said = read(self._method.response, message)
         return ENDPOINT if said is not None and self._ends(said) and after_speech(exchange) else NOTHING
 
@@ -132,12 +104,10 @@ class Recognition:
         self._read(exchange, account)
         if stamps is not None and stamps.open_ns >= 0:
             clip = exchange.request.call.clip
-            put_transcripts(exchange, clip, account.events, self._audio.options.normaliser)
+            put_transcripts(exchange, clip, account.events, self._options.audio.normaliser)
         fail_by_account(exchange, account)
 
     def _read(self, exchange: Exchange, account: Account) -> None:
-        from plimsoll.harness.protocols._grpc.protobuf_json import read
-
         stamps, kind = exchange.session, self._method.response
         for i, (t_ns, data) in enumerate(zip(exchange.mark_ns, messages_of(exchange), strict=True)):
             message: Any = read(kind, data)
@@ -154,36 +124,31 @@ class Recognition:
 
 
 class Synthesis:
-    """The dialect of a voice: ``opening`` messages, then the text (by ``write``), whole or word by word; audio comes back.
+    """The dialect of a voice: ``opening`` messages, then the text (by ``write``), whole or word by word; audio comes
+    back.
 
     ``audio_of`` takes the audio out of a message, ``most`` is the longest text of a message in characters.
     """
 
-    __slots__ = (
-        "_audio_of", "_codec", "_deadline_ns", "_metadata", "_method", "_most", "_name", "_opening", "_rate",
-        "_timing_of", "_words_per_s", "_write",
-    )  # fmt: skip
-
     def __init__(
         self,
         target: Target,
+        options: GrpcOptions,
         method: Method,
-        opening: Sequence[bytes],
-        write: Callable[[str], bytes],
+        write: Callable[[str], Any],
         audio_of: Callable[[Any], bytes],
-        codec: str,
-        rate: int,
+        sounds_as: tuple[str, int],
         *,
+        opening: Sequence[Any] = (),
         words_per_s: float | None = None,
         most: int = 1 << 30,
-        deadline_ns: int = -1,
         metadata: dict[str, str] | None = None,
         timing_of: Callable[[Any], str] = lambda message: "",
     ) -> None:
-        self._name, self._method, self._opening = target.protocol, method, tuple(opening)
-        self._write, self._audio_of, self._codec, self._rate = write, audio_of, codec, rate
+        self._name, self._method, self._opening = target.protocol, method, tuple(map(_bytes, opening))
+        self._write, self._audio_of, self._sounds_as = write, audio_of, sounds_as
         self._words_per_s, self._most, self._timing_of = words_per_s, most, timing_of
-        self._deadline_ns = deadline_ns
+        self._deadline_ns = options.deadline_ns
         self._metadata = metadata_of(target, metadata)
 
     def encode(self, payload: Payload) -> GrpcRequest:
@@ -191,7 +156,7 @@ class Synthesis:
         spread = (*(0 for _ in self._opening), *(due_ns for due_ns, _ in fed)) if self._words_per_s is not None else ()
         return GrpcRequest(
             self._method.path,
-            (*self._opening, *(self._write(piece) for _, piece in fed)),
+            (*self._opening, *(_bytes(self._write(piece)) for _, piece in fed)),
             due_ns=spread,
             opening=len(self._opening),
             client_streaming=self._method.client_streaming,
@@ -203,9 +168,7 @@ class Synthesis:
 
     def settle(self, exchange: Exchange) -> None:
         """Sounds onto the exchange, then its failure; a success without any sound is one."""
-        from plimsoll.harness.protocols._grpc.protobuf_json import read
-
-        account, play, kind = Account(), decoder(self._codec, self._rate), self._method.response
+        account, play, kind = Account(), decoder(*self._sounds_as), self._method.response
         for i, (t_ns, data) in enumerate(zip(exchange.mark_ns, messages_of(exchange), strict=True)):
             message: Any = read(kind, data)
             if message is None:
@@ -223,6 +186,11 @@ class Synthesis:
         fail_by_account(exchange, account)
         if not account.sounds:
             outcome.fail(exchange, outcome.PROTOCOL, "the call ended without any audio")
+
+
+def _bytes(message: Any) -> bytes:
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
 
 
 def fail_by_account(exchange: Exchange, account: Account) -> None:

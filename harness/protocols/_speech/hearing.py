@@ -1,7 +1,7 @@
-"""What servers of speech say, and what it was worth: from messages to the stamps of one row. Pure; nothing here raises, whatever the bytes.
+"""This module turns what speech servers say into the stamps of one row. Pure; nothing here raises, whatever the bytes.
 
-A client file says what one message means, in three words that all share: ``Transcript``, ``Endpoint``, ``Sound``. ``Account`` holds them in
-their order; ``put_transcripts`` and ``put_sounds`` turn them into stamps, ``recognised`` and ``synthesised`` do all of it for one session.
+A vendor's file says what one message means in three shared words (``Transcript``, ``Endpoint``, ``Sound``), which an
+``Account`` holds in order; ``recognised`` and ``synthesised`` make the row of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from plimsoll.harness.transport.live.handshake import http_url
 from plimsoll.harness.transport.outcome import PROTOCOL, fail
 from plimsoll.harness.wire.tokens import Fault
 from plimsoll.scenarios.samples.clip import Clip
-from plimsoll.slo.metrics.edits import aligned, cells
-from plimsoll.slo.metrics.word_errors import word_errors
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_EAGER, PACE_FILE, PACE_OTHER
+from plimsoll.slo.metrics.word_errors import aligned, cells, word_errors
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_EAGER, PACE_FILE, PACE_OTHER
 
 #: A turn may be said to end a little before the true end of its speech: where it fades.
 FADE_NS = 250_000_000
@@ -54,7 +53,10 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The server says that the speaker has finished. ``cursor_ns``: how far into the audio it had come by then (-1: not said)."""
+    """The server says that the speaker has finished.
+
+    ``cursor_ns``: how far into the audio it had come by then (-1: not said).
+    """
 
     t_ns: int
     cursor_ns: int = -1
@@ -101,7 +103,8 @@ def number_of(message: bytes, key: str) -> float:
 
 
 def after_speech(exchange: Exchange) -> bool:
-    """The latest message came when the speaker had truly finished; where nobody knows that, when the clip was over. Hot.
+    """The latest message came when the speaker had truly finished; where nobody knows that, when the clip was over.
+    Hot.
 
     Always true of audio that no microphone would give so fast: when it is heard says nothing about a speaker.
     """
@@ -126,24 +129,37 @@ def heard_out(exchange: Exchange, position_ms: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The messages of a session: (arrival ns, JSON object or binary data) in order, up to one that could not be read (``broken``)."""
+    """The messages of a session: (arrival ns, JSON object or binary data) in order, up to one that could not be read
+    (``broken``).
+    """
 
     messages: tuple[tuple[int, dict[str, Any] | bytes], ...]
     broken: str | None = None
 
 
-def read(exchange: Exchange) -> Said:
-    """Every message of a finished session. Text that is JSON but no object is passed over."""
+def from_json(data: bytes, text: bool) -> dict[str, Any] | bytes | None:
+    """A message: the object in a text, None for other JSON; binary data as it is. Raises ValueError."""
+    if not text:
+        return data
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise ValueError(f"is not JSON: {outcome.excerpt(data)}") from None
+    return value if isinstance(value, dict) else None
+
+
+def read(exchange: Exchange, decode: Callable[[bytes, bool], dict[str, Any] | bytes | None] = from_json) -> Said:
+    """Every message of a finished session, as ``decode`` makes it of its data and whether that is text.
+
+    A message of which it makes None is passed over; its ValueError says what a message is that can't be read.
+    """
     found: list[tuple[int, dict[str, Any] | bytes]] = []
-    for i, (t_ns, data, text) in enumerate(messages_of(exchange)):
-        if not text:
-            found.append((t_ns, data))
-            continue
+    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
         try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            return Said(tuple(found), f"message {i + 1} is not JSON: {outcome.excerpt(data)}")
-        if isinstance(value, dict):
+            value = decode(data, text)
+        except ValueError as error:
+            return Said(tuple(found), f"message {number} {error}")
+        if value is not None:
             found.append((t_ns, value))
     return Said(tuple(found))
 
@@ -167,7 +183,7 @@ def text_at(value: Any, *path: str | int) -> str:
 
 
 def ns_of(value: Any, unit_ns: int = 1_000_000_000) -> int:
-    """A position in audio in ns, from a number of seconds (or of ``unit_ns``); -1 for anything that is no such number."""
+    """A position in audio in ns, from a number of seconds (or of ``unit_ns``); -1 for anything else."""
     if type(value) not in (int, float) or not 0 <= value < _LONGEST_S * 1e9 / unit_ns:
         return -1
     position: int = round(value * unit_ns)
@@ -175,8 +191,8 @@ def ns_of(value: Any, unit_ns: int = 1_000_000_000) -> int:
 
 
 def fault_in(said: dict[str, Any], text: Iterable[str], code: Iterable[str], overloaded: Collection[str] = ()) -> Fault:
-    """An error message in the server's words: the first of ``text`` that is there, and all of ``code``. ``overloaded``: parts of
-    codes by which it sheds load.
+    """An error message in the server's words: the first of ``text`` that is there, and all of ``code``. ``overloaded``:
+    parts of codes by which it sheds load.
     """
     words = next((found for name in text if (found := text_at(said, name))), "")
     labels = [str(said[name]) for name in code if isinstance(said.get(name), str | int) and said[name] != ""]
@@ -188,7 +204,9 @@ def fault_in(said: dict[str, Any], text: Iterable[str], code: Iterable[str], ove
 
 
 def while_open(exchange: Exchange, events: Sequence[Event]) -> list[Event]:
-    """The events without the endpoints that came after the input was over: those answer our own goodbye, not a speaker's silence."""
+    """The events without the endpoints that came after the input was over: those answer our own goodbye, not a
+    speaker's silence.
+    """
     over_ns = exchange.session.input_end_ns if exchange.session is not None else -1
     return [event for event in events if over_ns < 0 or not isinstance(event, Endpoint) or event.t_ns <= over_ns]
 
@@ -199,9 +217,11 @@ def conclude(
     fault: Fault | None,
     overloaded: Collection[int] = OVERLOADED,
 ) -> None:
-    """Judge a session by what was said in it: a reported error, then a message that could not be read, then how it was closed.
+    """Judge a session by what was said in it: a reported error, then a message that could not be read, then how it was
+    closed.
 
-    A close with a code of the service's own is its word, not a broken connection; ``overloaded``: the codes that shed load.
+    A close with a code of the service's own is its word, not a broken connection; ``overloaded``: the codes that shed
+    load.
     """
     closed = _CLOSED.search(exchange.error or "") if exchange.status == outcome.PROTOCOL else None
     if fault is not None:
@@ -215,18 +235,18 @@ def conclude(
         exchange.error = redact(exchange.error)
 
 
-#: What comparing the transcripts of one answer may take (``plimsoll.slo.metrics.edits.cells``): 64 MB and a third of a second. An hour of speech has 10,000
-#: words, which makes 100 million where all of them are compared at once.
+#: What comparing the transcripts of one answer may take (``plimsoll.slo.metrics.word_errors.cells``): 64 MB and a third
+#: of a second. An hour of speech has 10,000 words, which makes 100 million where all of them are compared at once.
 MOST_CELLS = 1 << 28
 _TOO_MANY = (
-    f"the transcripts have too many words that change from one message to the next to be compared (more than {MOST_CELLS >> 20} million "
-    "pairs). Send shorter audio"
+    "the transcripts have too many words that change from one message to the next to be compared (more than "
+    f"{MOST_CELLS >> 20} million pairs). Send shorter audio"
 )
 
 
 class _Running:
-    """The transcript as it grows: since when each word has been in it, and how many were changed or taken back. ``left``: what comparing
-    may still take; below 0 nothing is compared any more.
+    """The transcript as it grows: since when each word has been in it, and how many were changed or taken back.
+    ``left``: what comparing may still take; below 0 nothing is compared any more.
     """
 
     def __init__(self) -> None:
@@ -247,7 +267,7 @@ class _Running:
         self.words = plain
 
     def aligned(self, reference: Sequence[str], output: Sequence[str]) -> list[tuple[int, int]]:
-        """``plimsoll.slo.metrics.edits.aligned`` while it may take that."""
+        """``plimsoll.slo.metrics.word_errors.aligned`` while it may take that."""
         self.left -= cells(reference, output) if self.left >= 0 else 0
         return aligned(reference, output) if self.left >= 0 else []
 
@@ -260,8 +280,8 @@ def fold_word(word: str) -> str:
 def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Event], normaliser: str) -> str:
     """Fill the row's session stamps from what was heard, and give the transcript as it was at the end.
 
-    ``normaliser`` is one of ``plimsoll.slo.metrics.word_errors``. With a clip whose truth is known, words and word errors, word lags and false
-    endpoints are counted too.
+    ``normaliser`` is one of ``plimsoll.slo.metrics.word_errors``. With a clip whose truth is known, words and word
+    errors, word lags and false endpoints are counted too.
     """
     stamps = exchange.session if exchange.session is not None else SessionStamps()
     exchange.session = stamps
@@ -304,8 +324,8 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
 def _put_endpoints(stamps: SessionStamps, events: Iterable[Endpoint]) -> None:
     """The first endpoint from the true speech end on, and those inside speech.
 
-    What a server that is behind says of a pause in the middle comes after the end, and is no less false: the position in the
-    audio that it gives tells.
+    What a server that is behind says of a pause in the middle comes after the end, and is no less false: the position
+    in the audio that it gives tells.
     """
     stamps.false_endpoints = 0
     start_ns, end_ns = stamps.speech_start_ns, stamps.speech_end_ns
@@ -338,7 +358,9 @@ _WINDOW_MS, _HOP_MS = 10, 1
 
 
 def put_sounds(exchange: Exchange, sounds: Sequence[Sound]) -> None:
-    """Fill chunk arrivals, playing times, first and audible audio from the chunks in order of arrival; empty ones are none."""
+    """Fill chunk arrivals, playing times, first and audible audio from the chunks in order of arrival; empty ones are
+    none.
+    """
     stamps = exchange.session if exchange.session is not None else SessionStamps()
     exchange.session = stamps
     held = [sound for sound in sounds if len(sound.samples)]
@@ -368,7 +390,9 @@ def as_float(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
 
 
 def first_audible(samples: npt.NDArray[np.generic], rate: int) -> int:
-    """Index of the first sample of the first audible window, -1 if all is silent. int16[n], or float32[n] with full scale 1.0."""
+    """Index of the first sample of the first audible window, -1 if all is silent. int16[n], or float32[n] with full
+    scale 1.0.
+    """
     window, hop = max(1, rate * _WINDOW_MS // 1000), max(1, rate * _HOP_MS // 1000)
     if len(samples) < window:
         return 0 if len(samples) and float(np.std(as_float(samples))) > AUDIBLE_RMS else -1
@@ -392,13 +416,18 @@ LIVE_PACES = (PACE_CAPTURE, PACE_EAGER)
 
 @dataclass(slots=True)
 class Account:
-    """Events and sounds in their order; ``fault`` is the server's own word that it failed, ``broken`` why reading ended."""
+    """Events and sounds in their order.
+
+    ``fault`` is the server's own word that it failed, ``broken`` why reading ended, ``timing`` the stages that the
+    server reported last.
+    """
 
     events: list[Event] = field(default_factory=list)
     sounds: list[Sound] = field(default_factory=list)
     fault: Fault | None = None
     broken: str | None = None
     segment: int = 0
+    timing: str = ""
 
     def heard(self, t_ns: int, text: str, final: bool, cursor_ns: int = -1) -> None:
         """The present segment's text; a final one ends it."""
@@ -406,9 +435,9 @@ class Account:
         if final:
             self.segment += 1
 
-    def ended(self, t_ns: int) -> None:
+    def ended(self, t_ns: int, cursor_ns: int = -1) -> None:
         """The speaker has finished, says the server."""
-        self.events.append(Endpoint(t_ns))
+        self.events.append(Endpoint(t_ns, cursor_ns))
 
     def reached(self, cursor_ns: int) -> None:
         """The latest transcript went so far: some services say it in a message of its own."""
@@ -445,7 +474,9 @@ Teller = Callable[[Account, int, Any], None]
 
 
 def account_of(said: Said, tell: Teller) -> tuple[Account, Said]:
-    """Tell every message, up to one that reports a failure or can't be read: (what was told, what was said up to there)."""
+    """Tell every message, up to one that reports a failure or can't be read: (what was told, what was said up to
+    there).
+    """
     account = Account()
     for number, (t_ns, message) in enumerate(said.messages, 1):
         tell(account, t_ns, message)
@@ -462,10 +493,13 @@ def recognised(
     said: Said | None = None,
     overloaded: Collection[int] = OVERLOADED,
 ) -> None:
-    """A finished session of speech to text onto its exchange: transcripts and endpoints, then its failure if there was one."""
+    """A finished session of speech to text onto its exchange: transcripts and endpoints, then its failure if there was
+    one.
+    """
     account, up_to = account_of(read(exchange) if said is None else said, tell)
     if exchange.session is not None and exchange.session.open_ns >= 0:
         put_transcripts(exchange, _clip_of(exchange), while_open(exchange, account.events), normaliser)
+    exchange.server_timing = account.timing or exchange.server_timing
     conclude(exchange, up_to, account.fault, overloaded)
 
 
@@ -476,7 +510,8 @@ def synthesised(
     overloaded: Collection[int] = OVERLOADED,
     play: Decoder | None = None,
 ) -> None:
-    """A finished session of text to speech onto its exchange: sounds, then its failure; one without any sound is a failure.
+    """A finished session of text to speech onto its exchange: sounds, then its failure; one without any sound is a
+    failure.
 
     ``play`` is asked for what it still holds of the sound: it came with the last chunk.
     """
@@ -523,7 +558,10 @@ def _moved(given: str, value: str, name: str) -> tuple[str, str]:
 
 
 def value_of(message: bytes, key: bytes, most: int = 64) -> bytes:
-    """What follows the first ``"key":`` of a JSON text, at most so many bytes; b"" without it. Hot: looks, parses nothing."""
+    """What follows the first ``"key":`` of a JSON text, at most so many bytes; b"" without it.
+
+    Hot: looks, parses nothing.
+    """
     at = message.find(key)
     while at >= 0:
         rest = message[at + len(key) : at + len(key) + most].lstrip(b" \t\r\n")

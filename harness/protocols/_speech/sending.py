@@ -1,15 +1,15 @@
-"""How a clip goes out as live audio, and a text as it is fed to a voice: encoded pieces with exact due times. Pure.
+"""This module makes the frames of live audio, and the pieces of a text that feeds a voice, with exact due times. Pure.
 
-Everything is encoded before t0. Schedules are in whole samples, so that no frame drifts. Silence after the clip is real frames of zeros on
-the same schedule; how many of them are sent may depend on the server (``needed``). The rules that vendors set for frames are kept here.
+Everything is encoded before t0. Schedules are in whole samples, so that no frame drifts; silence after the clip is real
+frames of zeros, and the server may decide how many of them go out (``needed``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.options import Options
 from plimsoll.harness.protocols._speech.codecs import codec_problems, encode_frames
 from plimsoll.harness.transport.live.dialogue import Message
+from plimsoll.scenarios.media.sound import resample
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.text.durations import Duration
+from plimsoll.scenarios.text.fields import Duration
 from plimsoll.slo.metrics.word_errors import normaliser
 
 IntArray = npt.NDArray[np.int64]
@@ -42,8 +42,9 @@ _SPEED: Final = re.compile(r"(\d+(?:\.\d+)?)x")
 class Pace:
     """How fast audio is sent, and from which edge of its span a frame is due.
 
-    ``mode``: ``capture`` (at the end of its span, when a microphone would have it), ``eager`` (at the start: the frame is there
-    up to its own length too early), ``burst`` (all at once), ``speed`` (captured at ``speed`` times real time). ``speed`` is 1 for the others.
+    ``mode``: ``capture`` (at the end of its span, when a microphone would have it), ``eager`` (at the start: the frame
+    is there up to its own length too early), ``burst`` (all at once), ``speed`` (captured at ``speed`` times real
+    time). ``speed`` is 1 for the others.
     """
 
     mode: str = CAPTURE
@@ -54,7 +55,8 @@ class Pace:
             raise ValueError(f"pace {self.mode!r} is not one of {', '.join(_CODES)}")
         if not 0 < self.speed <= MAX_SPEED or (self.mode != SPEED and self.speed != 1.0):
             raise ValueError(
-                f"pace {self.mode} with speed {self.speed:g}. Give a speed above 0, up to {MAX_SPEED:g}, to `speed` alone"
+                f"pace {self.mode} with speed {self.speed:g}. Give a speed above 0, up to {MAX_SPEED:g}, to `speed` "
+                "alone"
             )
 
     @property
@@ -72,7 +74,10 @@ class Pace:
 
 
 def parse_pace(text: str) -> Pace:
-    """``capture``, ``eager``, ``burst`` or a speed such as ``2x``; ``1x`` is ``capture``. Raises ValueError, which says what is allowed."""
+    """``capture``, ``eager``, ``burst`` or a speed such as ``2x``; ``1x`` is ``capture``.
+
+    Raises ValueError, which says what is allowed.
+    """
     if text in (CAPTURE, EAGER, BURST):
         return Pace(text)
     match = _SPEED.fullmatch(text)
@@ -88,9 +93,10 @@ def parse_pace(text: str) -> Pace:
 class FrameSchedule:
     """Frame k holds samples [``bounds[k]``, ``bounds[k + 1]``) and is due ``due_ns[k]`` after sample 0.
 
-    ``end_ns`` is when the input is over, and so the earliest that an end-of-stream message may be sent: the true end of the last
-    frame on the timeline of the pace (0 for a burst). ``gap_ns[k]`` is the least time between the writes of frames k - 1 and k, to be kept when frames
-    have become late; 0 everywhere when the backlog may go out at once. All int64.
+    ``end_ns`` is when the input is over, and so the earliest that an end-of-stream message may be sent: the true end of
+    the last frame on the timeline of the pace (0 for a burst). ``gap_ns[k]`` is the least time between the writes of
+    frames k - 1 and k, to be kept when frames have become late; 0 everywhere when the backlog may go out at once. All
+    int64.
     """
 
     bounds: IntArray
@@ -107,10 +113,10 @@ def frame_schedule(
 ) -> FrameSchedule:
     """The schedule of ``n_samples`` at ``rate`` Hz in frames of ``frame_ms``.
 
-    Frame k ends at sample round((k + 1) x frame x rate); the last one is as long as what is left, and due at the true end. ``max_catch_up``:
-    a late player may send at most so many seconds of audio a second until it is on time again (None: the backlog at once). It must be above the
-    pace's own speed, or the player would never catch up.
-    Raises ValueError for a frame below one sample, audio above 24 hours, or a catch-up that isn't faster than the pace.
+    Frame k ends at sample round((k + 1) x frame x rate); the last one is as long as what is left, and due at the true
+    end. ``max_catch_up``: a late player may send at most so many seconds of audio a second until it is on time again
+    (None: the backlog at once). It must be above the pace's own speed, or the player would never catch up. Raises
+    ValueError for a frame below one sample, audio above 24 hours, or a catch-up that isn't faster than the pace.
     """
     frame_ns = round(frame_ms * 1_000_000)
     if n_samples < 0 or rate < 1 or n_samples * NS > min(MAX_AUDIO_NS * rate, _MOST):
@@ -136,7 +142,9 @@ def frame_schedule(
 
 
 def padded(n_samples: int, rate: int, frame_ms: float) -> int:
-    """``n_samples`` with as much silence behind them as makes the last frame whole: for services that refuse a shorter one."""
+    """``n_samples`` with as much silence behind them as makes the last frame whole: for services that refuse a shorter
+    one.
+    """
     bounds = _bounds(max(0, n_samples), rate, round(frame_ms * 1_000_000))
     return (2 * (len(bounds) - 1) * round(frame_ms * 1_000_000) * rate + NS) // (2 * NS)
 
@@ -156,10 +164,11 @@ def _to_ns(samples: IntArray, rate: int) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class FrameRules:
-    """What a service asks of frames: their length, their bytes, and how much faster than real time they may come. None: no such rule.
+    """What a service asks of frames: their length, their bytes, and how much faster than real time they may come. None:
+    no such rule.
 
-    ``service`` is named in messages. ``max_speed`` is in seconds of audio a second, sustained; the same figure is the cap for catching up.
-    ``lengths_ms``: only these lengths are taken (empty: any between the limits).
+    ``service`` is named in messages. ``max_speed`` is in seconds of audio a second, sustained; the same figure is the
+    cap for catching up. ``lengths_ms``: only these lengths are taken (empty: any between the limits).
     """
 
     service: str = "the service"
@@ -170,28 +179,30 @@ class FrameRules:
     lengths_ms: tuple[float, ...] = ()
 
     def problems(self, frame_ms: float, frame_bytes: int, pace: Pace, where: str = "target.options") -> list[str]:
-        """Every rule that frames of ``frame_ms`` and at most ``frame_bytes`` break, as ``where.NAME: what. next step``."""
+        """Every rule that frames of ``frame_ms`` and ``frame_bytes`` break, as ``where.NAME: what. next step``."""
         found = []
         if self.lengths_ms and frame_ms not in self.lengths_ms:
             known = ", ".join(f"{length:g}" for length in self.lengths_ms)
             found.append(f"{where}.frame: {self.service} takes no frames of {frame_ms:g} ms. Give one of {known}")
         elif self.min_ms is not None and frame_ms < self.min_ms:
             found.append(
-                f"{where}.frame: {self.service} takes frames of {self.min_ms:g} ms or more, not {frame_ms:g}. Give {self._range()}"
+                f"{where}.frame: {self.service} takes frames of {self.min_ms:g} ms or more, not {frame_ms:g}. Give "
+                f"{self._range()}"
             )
         elif self.max_ms is not None and frame_ms > self.max_ms:
             found.append(
-                f"{where}.frame: {self.service} takes frames of {self.max_ms:g} ms at most, not {frame_ms:g}. Give {self._range()}"
+                f"{where}.frame: {self.service} takes frames of {self.max_ms:g} ms at most, not {frame_ms:g}. Give "
+                f"{self._range()}"
             )
         if self.max_bytes is not None and frame_bytes > self.max_bytes:
             found.append(
-                f"{where}.frame: a frame of {frame_ms:g} ms has {frame_bytes:,} bytes and {self.service} takes {self.max_bytes:,}. "
-                "Give shorter frames, a lower rate or a denser encoding"
+                f"{where}.frame: a frame of {frame_ms:g} ms has {frame_bytes:,} bytes and {self.service} takes "
+                f"{self.max_bytes:,}. Give shorter frames, a lower rate or a denser encoding"
             )
         if self.max_catch_up is not None and pace.times_real > self.max_catch_up:
             found.append(
-                f"{where}.pace: {pace} is faster than the {self.max_catch_up:g} x real time that {self.service} puts up with. "
-                f"Give capture, or a speed up to {self.max_catch_up:g}x"
+                f"{where}.pace: {pace} is faster than the {self.max_catch_up:g} x real time that {self.service} puts "
+                f"up with. Give capture, or a speed up to {self.max_catch_up:g}x"
             )
         return found
 
@@ -281,10 +292,9 @@ NO_RULES = FrameRules()
 class LiveAudio:
     """Frames ready to be wrapped into a protocol's messages.
 
-    ``frames[i]`` is due ``due_ns[i]`` after the microphone starts, and at least ``gap_ns[i]`` after the frame before it (empty: late
-    frames go out at once); the end of the input ``closing_ns`` after it. ``needed``
-    frames are sent in any case. ``clip`` is the recording at the rate that is sent, ``media_ns`` its playing time with the
-    silence behind it.
+    ``frames[i]`` is due ``due_ns[i]`` after the microphone starts, and at least ``gap_ns[i]`` after the frame before it
+    (empty: late frames go out at once); the end of the input ``closing_ns`` after it. ``needed`` frames are sent in any
+    case. ``clip`` is the recording at the rate that is sent, ``media_ns`` its playing time with the silence behind it.
     """
 
     frames: tuple[bytes, ...]
@@ -297,11 +307,16 @@ class LiveAudio:
     clip: Clip
     media_ns: int
 
-    def script(self, frames: Sequence[Message]) -> dict[str, Any]:
-        """The fields of a ``Script`` that audio decides; ``frames`` are ``self.frames`` as the protocol's messages."""
+    def script(self, frames: Sequence[Message] | None = None) -> dict[str, Any]:
+        """The fields of a ``Script`` that audio decides.
+
+        ``frames`` are ``self.frames`` as the protocol's messages (None: binary ones that hold nothing else).
+        """
+        messages = map(Message, self.frames) if frames is None else frames
         return {
-            "frames": tuple(frames), "due_ns": self.due_ns, "gap_ns": self.gap_ns, "needed": self.needed, "closing_ns": self.closing_ns,
-            "clip": self.clip, "media_ns": self.clip.duration_ns, "pace": self.pace, "frame_ns": self.frame_ns,
+            "frames": tuple(messages), "due_ns": self.due_ns, "gap_ns": self.gap_ns, "needed": self.needed,
+            "closing_ns": self.closing_ns, "clip": self.clip, "media_ns": self.clip.duration_ns,
+            "pace": self.pace, "frame_ns": self.frame_ns,
         }  # fmt: skip
 
 
@@ -333,8 +348,8 @@ def live_audio(
 ) -> LiveAudio:
     """``clip`` as frames of ``codec`` at ``rate`` samples a second.
 
-    ``frame_ns`` and ``silence_ns`` are the protocol's own defaults for what the options leave open. Raises HarnessFault for
-    frames that ``rules`` forbid, and for a codec that can't be had.
+    ``frame_ns`` and ``silence_ns`` are the protocol's own defaults for what the options leave open. Raises HarnessFault
+    for frames that ``rules`` forbid, and for a codec that can't be had.
     """
     span_ns = options.frame or frame_ns
     quiet_ns = silence_ns if options.trailing_silence is None else options.trailing_silence
@@ -371,3 +386,54 @@ def audio_problems(
     frame_ms = (options.frame or frame_ns) / 1e6
     found = codec_problems(codec, rate, frame_ms)
     return found or rules.problems(frame_ms, 0, parse_pace(options.pace), "target.options.audio")
+
+
+class LiveOptions(Options):
+    """Options of a protocol that sends live audio; ``rules`` and ``frame_ns`` are what its service asks of frames."""
+
+    audio: AudioOptions = AudioOptions()
+    rules: ClassVar[FrameRules] = NO_RULES
+    frame_ns: ClassVar[int] = DEFAULT_FRAME_NS
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        """(codec, samples a second) of the frames."""
+        raise NotImplementedError
+
+    @property
+    def silence_ns(self) -> int:
+        """Silence after the clip, by whose end the service has answered."""
+        return 0
+
+    def mistakes(self) -> list[str]:
+        found = audio_problems(self.audio, *self.sent_as, self.rules, self.frame_ns)
+        if "sample_rate" not in type(self).model_fields:
+            return found
+        return [text.replace("target.options.rate:", "target.options.sample_rate:", 1) for text in found]
+
+    def live(self, payload: Payload, protocol: str) -> LiveAudio:
+        """The payload's clip as frames. Raises HarnessFault."""
+        return live_audio(
+            clip_of(payload, protocol),
+            self.audio,
+            *self.sent_as,
+            rules=self.rules,
+            frame_ns=self.frame_ns,
+            silence_ns=self.silence_ns,
+        )
+
+
+def fed(pieces: Sequence[tuple[int, str]], message: Callable[[str], Message]) -> dict[str, Any]:
+    """The fields of a ``Script`` that feeds the pieces of a text, each as ``message`` makes it."""
+    return {
+        "frames": tuple(message(piece) for _, piece in pieces),
+        "due_ns": tuple(due_ns for due_ns, _ in pieces),
+        "closing_ns": pieces[-1][0],
+    }
+
+
+def no_option_in_query(model: type[Options], query: Mapping[str, Any]) -> None:
+    """Raise ValueError where ``query`` sets what has an option of its own."""
+    taken = sorted(query.keys() & model.model_fields.keys())
+    if taken:
+        raise ValueError(f"query has {', '.join(taken)}. Give them as options of their own")

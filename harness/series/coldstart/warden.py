@@ -1,12 +1,11 @@
-"""Starts somebody's server by their command, says when, and stops it with everything that it started.
+"""Starts somebody's server by their command, says when, and stops it with everything that it started. It knows of no
+endpoint.
 
-``Served`` is the near side. The command itself is run by a process of its own, the warden (``python -m
-plimsoll.harness.series.coldstart.warden LOG GRACE_S STOP COMMAND``), which outlives even a kill -9 of ours: it runs
-COMMAND by the shell in a session of its own, its output in LOG, and stops it when a line or the end of file comes on
-stdin: first STOP, a command ("" for none), then SIGTERM to the whole group, SIGKILL after GRACE_S. It is a sub-reaper:
-what the command leaves behind becomes its child and is stopped too, whatever session that is in. Should the warden
-itself be killed, the kernel kills the command. It says on stdout, a JSON object a line, when the command was spawned,
-when it ended and what was needed to stop it. Neither side knows of an endpoint.
+``Served`` is the near side; the warden, a process of its own (``python -m plimsoll.harness.series.coldstart.warden LOG
+GRACE_S STOP COMMAND``), runs COMMAND by the shell in a session of its own and outlives even a kill -9 of ours. When a
+line or the end of file comes on stdin it stops COMMAND, by STOP ("" for none), then SIGTERM to the whole group, SIGKILL
+after GRACE_S, and as a sub-reaper all that it left behind; it says on stdout, a JSON object a line, when the command
+was spawned, when it ended and what was needed to stop it.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from plimsoll.documents.text import plain
 from plimsoll.scenarios.scenario import TargetSection
-from plimsoll.scenarios.text.paths import FileName
+from plimsoll.scenarios.text.fields import STRICT, FileName
 from plimsoll.scenarios.text.problems import Place, problems
-from plimsoll.scenarios.text.strict import STRICT
 
 #: What stands for the bundled reference server where a URL is expected.
 BUNDLED = "bundled"

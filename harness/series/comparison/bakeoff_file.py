@@ -17,11 +17,9 @@ from plimsoll.harness.run.promises import Asked, of_scenario
 from plimsoll.harness.series.comparison.arms import Arm, Positive, Whole, twice
 from plimsoll.harness.series.comparison.rounds import Contest, Level
 from plimsoll.scenarios.spec import library
-from plimsoll.scenarios.text.document import Document, read_file
-from plimsoll.scenarios.text.durations import Duration
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import Document, ScenarioError, read_file
+from plimsoll.scenarios.text.fields import STRICT, Duration
 from plimsoll.scenarios.text.problems import Place, problems
-from plimsoll.scenarios.text.strict import STRICT
 from plimsoll.slo.comparison.quantity import QuantityError, parse_all
 
 #: Flags of a scenario that a bake-off may set for all arms alike.
@@ -103,7 +101,7 @@ class Bakeoff(BaseModel):
         return Contest(
             scenario=self.scenario,
             flags=self.load,
-            asked=Asked(slo=self.objectives),
+            asked=Asked(slo=self.objectives, limits_alone=True),
             arms=self.arms,
             repeats=self.repeats,
             cooldown_ns=self.cooldown_ns,
@@ -153,7 +151,8 @@ def _of_other_grammars(raw: Mapping[str, Any], where: str) -> list[str]:
     errors: list[str] = []
     objectives, metrics = raw.get("objectives"), raw.get("metrics")
     if isinstance(objectives, list):
-        errors += of_scenario(where, [text for text in objectives if isinstance(text, str)])[1]
+        texts = [text for text in objectives if isinstance(text, str)]
+        errors += of_scenario(where, texts, Asked(limits_alone=True))[1]
     if isinstance(metrics, list):
         try:
             parse_all([text for text in metrics if isinstance(text, str)])
@@ -188,7 +187,8 @@ arms:
     price_per_hour: 2.95
     gpus: 1
 
-# Every arm at every load. One of: rates (open loop, requests/s), concurrencies (closed loop). Leave it out for one load.
+# Every arm at every load. One of: rates (open loop, requests/s), concurrencies (closed loop). Leave it out for one \
+load.
 sweep:
   rates: [2, 5, 10]
 

@@ -8,41 +8,39 @@ rank, 4 no load at which a ranking means anything, 5 an endpoint can't be reache
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process import writing
+from plimsoll.harness.process.outlet import say
+from plimsoll.harness.process.writing import Output
 from plimsoll.harness.run.job import default_out
 from plimsoll.harness.series.comparison import interleave
 from plimsoll.harness.series.comparison.bakeoff_file import Bakeoff
-from plimsoll.harness.series.comparison.comparison_session import pair
+from plimsoll.harness.series.comparison.comparison_session import begun, pair
 from plimsoll.harness.series.comparison.interleave import Interleaving
 from plimsoll.harness.series.comparison.replications import of_interleaving, read, unlike
 from plimsoll.harness.series.comparison.rounds import carry_out_all, check, public_command
 from plimsoll.harness.series.ledger import Session
-from plimsoll.harness.series.publish import Output, as_written, say, show
-from plimsoll.reports.documents.comparison import FORMATS, render_terminal
+from plimsoll.harness.series.publish import as_written, show
+from plimsoll.reports.documents.bakeoff import FORMATS
+from plimsoll.reports.documents.comparison import FORMATS as OF_A_COMPARISON
 from plimsoll.reports.models import comparison_parts as documents
-from plimsoll.reports.models.comparison_parts import ComparisonReport, FrontPart, front_part
-from plimsoll.reports.wording import units
+from plimsoll.reports.models.comparison_parts import BakeoffReport, ComparisonReport, FrontPart, LevelPart, front_part
 from plimsoll.slo.comparison.arms import Arm
 from plimsoll.slo.comparison.compare import Comparison, compare
-from plimsoll.slo.comparison.cost import Cost, Per, cost
-from plimsoll.slo.comparison.pareto import Placed, Point, front, interactivity
 from plimsoll.slo.comparison.quantity import Quantity, every_usual, parse, parse_all
-from plimsoll.slo.comparison.tiers import Ranking, rank
+from plimsoll.slo.comparison.tiers import Cost, Per, Placed, Point, Ranking, cost, front, interactivity, rank
+from plimsoll.slo.records.foreign import printable
 
-SCHEMA = "plimsoll.bakeoff/1"
 #: What charts and costs are made of, whatever is ranked.
 _CHARTED = ("p90(tpot)", "rate(output_tokens)", "rate(ok)", "rate(good)")
 _PER: tuple[Per, ...] = ("output_tokens", "requests", "good_requests")
@@ -59,6 +57,7 @@ class AtLevel:
     costs: tuple[Cost, ...]
     passed: tuple[int, ...]
     warnings: tuple[str, ...]
+    started_at: str = ""
 
     @property
     def sound(self) -> bool:
@@ -149,7 +148,9 @@ def _at_level(bakeoff: Bakeoff, out: Path, plan: Interleaving, label: str) -> At
         )
         for quantity in ranked_by
     )
-    return AtLevel(label, arms, comparison, rankings, tuple(costs), passed, (*comparison.warnings, *warnings))
+    return AtLevel(
+        label, arms, comparison, rankings, tuple(costs), passed, (*comparison.warnings, *warnings), begun(found)
+    )
 
 
 def _of(comparison: Comparison) -> tuple[Quantity, ...]:
@@ -207,12 +208,15 @@ def say_plan(bakeoff: Bakeoff, as_json: bool) -> None:
         )
         return
     loads = f" at {len(levels)} loads ({', '.join(levels)})" if levels else ""
-    say(f"{bakeoff.name}: {', '.join(plan.names)}{loads}, {plan.repeats} times: {len(plan.slots)} runs. Fine\n")
+    say(
+        f"{printable(bakeoff.name)}: {', '.join(plan.names)}{loads}, {plan.repeats} times: {len(plan.slots)} runs. "
+        "Fine\n"
+    )
 
 
 def bake_off(bakeoff: Bakeoff, session: Session, *, again: bool) -> int:
     """Make the runs (not ``again``), judge, publish. Returns the exit code; raises HarnessFault."""
-    outputs, errors = session.outputs(FORMATS, "a comparison")
+    outputs, errors = session.outputs(FORMATS, "a bake-off")
     if session.out is None and (session.resume or again):
         errors.append(f"{'--resume' if session.resume else '--again'}: of which bake-off? Give its --out")
     if session.resume and again:
@@ -231,38 +235,25 @@ def bake_off(bakeoff: Bakeoff, session: Session, *, again: bool) -> int:
 
 
 def _publish(baked: Baked, out: Path, outputs: Sequence[Output], as_json: bool) -> int:
-    command = " ".join(public_command(baked.bakeoff.arms))
+    command = shlex.join(public_command(baked.bakeoff.arms))
     reports = [_report(baked, level, command) for level in baked.levels]
-    deciding = baked.deciding if baked.deciding is not None else 0
-    whole = reports[deciding].model_copy(
-        update={
-            "title": _title(baked),
-            "fronts": list(baked.fronts),
-            "exit_code": baked.exit_code,
-            "warnings": [*_without_place(baked), *reports[deciding].warnings],
-        }
-    )
+    whole = _whole(baked, reports)
     remedy = "make room and judge again: --again"
-    files = [(output.path, output.render(whole)) for output in outputs]
+    files: list[tuple[Path, bytes | Callable[[], bytes]]] = [
+        (output.path, partial(output.render, whole)) for output in outputs
+    ]
     if len(reports) > 1:
         for level, report in zip(baked.levels, reports, strict=True):
             own = pair(out, f"comparison-{level.label}")
-            files += [(path, FORMATS[name](report)) for path, name in own.items()]
-    document = _document(baked, reports, whole)
-    files += [(out / "bakeoff.json", _json(document).encode()), (out / "bakeoff.html", FORMATS["html"](whole))]
+            files += [(path, OF_A_COMPARISON[name](report)) for path, name in own.items()]
+    files += [(out / f"bakeoff.{name}", FORMATS[name](whole)) for name in ("json", "html")]
     written = [writing.result(path, data, remedy) for path, data in files]
-    code = document["exit_code"] = as_written(whole, written).exit_code
+    whole = as_written(whole, written)
     if as_json:
-        say(_json(document))
+        say(FORMATS["json"](whole).decode())
     else:
-        page = out / "bakeoff.html" if written[-1] else None
-        title = Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold")
-        show(lambda width: Group(title, _loads(baked), Text(""), render_terminal(whole, width)), outputs, page)
-    return code
-
-
-def _json(document: dict[str, Any]) -> str:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+        show(lambda width: FORMATS.terminal(whole, width), outputs, out / "bakeoff.html" if written[-1] else None)
+    return whole.exit_code
 
 
 def _title(baked: Baked) -> str:
@@ -284,29 +275,36 @@ def _report(baked: Baked, level: AtLevel, command: str) -> ComparisonReport:
         warnings=[text for text in level.warnings if text not in level.comparison.warnings],
         plimsoll=package_version(),
         command=command,
+        started_at=level.started_at,
     )
 
 
-def _document(baked: Baked, reports: Sequence[ComparisonReport], whole: ComparisonReport) -> dict[str, Any]:
+def _whole(baked: Baked, reports: Sequence[ComparisonReport]) -> BakeoffReport:
+    """The bake-off as renderers take it: the comparison at the deciding load (the first, where none decides), and every
+    load.
+    """
+    deciding = baked.deciding if baked.deciding is not None else 0
+    there = {name: getattr(reports[deciding], name) for name in ComparisonReport.model_fields if name != "schema_"}
+    there |= {
+        "title": _title(baked),
+        "currency": baked.bakeoff.currency,
+        "fronts": list(baked.fronts),
+        "exit_code": baked.exit_code,
+        "started_at": min(filter(None, (level.started_at for level in baked.levels)), default=""),
+        "warnings": [*_without_place(baked), *reports[deciding].warnings],
+    }
     levels = [
-        {
-            "level": level.label,
-            "sound": level.sound,
-            "passed": {arm.name: count for arm, count in zip(level.arms, level.passed, strict=True)},
-            "rankings": [documents.ranking_part(ranking).model_dump(mode="json") for ranking in level.rankings],
-            "comparison": report.document(),
-        }
+        LevelPart(
+            level=level.label,
+            sound=level.sound,
+            passed={arm.name: count for arm, count in zip(level.arms, level.passed, strict=True)},
+            rankings=report.rankings,
+            comparison=report,
+        )
         for level, report in zip(baked.levels, reports, strict=True)
     ]
-    return {
-        "schema": SCHEMA,
-        "name": baked.bakeoff.name,
-        "currency": baked.bakeoff.currency,
-        "exit_code": baked.exit_code,
-        "deciding_level": None if baked.deciding is None else baked.levels[baked.deciding].label,
-        "levels": levels,
-        "fronts": whole.document()["fronts"],
-    }
+    label = None if baked.deciding is None else baked.levels[baked.deciding].label
+    return BakeoffReport(name=baked.bakeoff.name, deciding_level=label, levels=levels, **there)
 
 
 def _without_place(baked: Baked) -> list[str]:
@@ -318,21 +316,3 @@ def _without_place(baked: Baked) -> list[str]:
         for name, reason in ranking.excluded
     }
     return sorted(said)
-
-
-def _loads(baked: Baked) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("load", "arm"):
-        table.add_column(name, no_wrap=True)
-    quantities = [ranking.quantity for ranking in baked.levels[0].rankings]
-    for name in ("passed", *map(str, quantities)):  # a head breaks before its bracket, never within a word
-        head = name.replace("(", "\n(")
-        table.add_column(head, justify="right", min_width=max(map(len, head.splitlines())))
-    for level in baked.levels:
-        for arm, passed in zip(level.arms, level.passed, strict=True):
-            values = []
-            for ranking in map(documents.ranking_part, level.rankings):
-                at = [place.value for place in ranking.places if place.name == arm.name]
-                values.append(units.human(at[0], ranking.unit, 4) if at else units.NOTHING)
-            table.add_row(level.label or "-", Text(arm.name), f"{passed} of {len(arm.runs)}", *values)
-    return table

@@ -1,9 +1,9 @@
 """What a comparison needs of a run: what it was asked to do, and the baseline file, small enough to keep in a
 repository.
 
-Versioned, one value a line, keys in a fixed order, so that a change of it can be read in a review. It holds each run's
-values, the load they were measured under and the host, no record of a single request and no secret. An infinite value,
-which is what a failure ranks as, is null; a quantity that a run has no data for is absent.
+The file has one value a line with keys in a fixed order, so that a review shows what changed; no record of a single
+request and no secret is in it. An infinite value, which is what a failure ranks as, is null; a quantity that a run has
+no data for is absent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process.writing import write_json
+from plimsoll.scenarios.text.fields import STRICT
 from plimsoll.scenarios.text.problems import Place, problems
-from plimsoll.scenarios.text.strict import STRICT
 from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
 from plimsoll.slo.comparison.quantity import Quantity, parse, parse_all
 

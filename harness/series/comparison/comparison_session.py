@@ -7,6 +7,7 @@ question, 5 when an arm can't be reached before the first request, 130 when the 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Any
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.process.writing import Output
 from plimsoll.harness.run.job import default_out, find_scenario
 from plimsoll.harness.run.promises import Asked, read_promises
 from plimsoll.harness.secrecy.redaction import redact
@@ -29,14 +31,13 @@ from plimsoll.harness.series.comparison.baseline import Baseline
 from plimsoll.harness.series.comparison.replications import Read, Side, find, of_interleaving, read, unlike
 from plimsoll.harness.series.comparison.rounds import Contest, carry_out_all, public_command
 from plimsoll.harness.series.ledger import Session
-from plimsoll.harness.series.publish import Output, duration, publish, tell
-from plimsoll.reports.documents.comparison import FORMATS, render_terminal
+from plimsoll.harness.series.publish import duration, publish, tell
+from plimsoll.reports.documents.comparison import FORMATS
 from plimsoll.reports.models import comparison_parts as documents
 from plimsoll.reports.models.comparison_parts import ComparisonReport
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.comparison.arms import Arm
-from plimsoll.slo.comparison.compare import Comparison, compare
-from plimsoll.slo.comparison.false_alarm import FalseAlarms, false_alarm_rate
+from plimsoll.slo.comparison.compare import Comparison, FalseAlarms, compare, false_alarm_rate
 from plimsoll.slo.comparison.quantity import Quantity, QuantityError, every_usual, parse_all
 from plimsoll.slo.objectives.objective import Objective
 
@@ -170,7 +171,7 @@ def _answer(
         result = document(ask(sides, wanted.question), command)
     if result is not None:
         own = {} if out is None else pair(out, "comparison")
-        code = publish(result, FORMATS, render_terminal, outputs, own, REMEDY, as_json=wanted.session.as_json)
+        code = publish(result, FORMATS, FORMATS.terminal, outputs, own, REMEDY, as_json=wanted.session.as_json)
     if wanted.save_baseline is not None:
         _save(wanted.save_baseline, sides, wanted, code)
     return code
@@ -321,7 +322,6 @@ def document(
 ) -> ComparisonReport:
     """The comparison as a renderer takes it. ``command``: without secrets."""
     arms = [side.arm for side in answer.sides]
-    starts = [start for side in answer.sides for start in side.started_ns if start]
     return documents.build(
         answer.comparison,
         arms[0],
@@ -330,9 +330,15 @@ def document(
         warnings=answer.warnings,
         false_alarms=false_alarms,
         plimsoll=package_version(),
-        command=" ".join(command),
-        started_at=datetime.fromtimestamp(min(starts) / 1e9, UTC).isoformat(timespec="seconds") if starts else "",
+        command=shlex.join(command),
+        started_at=begun(answer.sides),
     )
+
+
+def begun(sides: Sequence[Read]) -> str:
+    """When the first of their runs began, ISO 8601; "" where nobody knows."""
+    starts = [start for side in sides for start in side.started_ns if start]
+    return datetime.fromtimestamp(min(starts) / 1e9, UTC).isoformat(timespec="seconds") if starts else ""
 
 
 def pair(out: Path, stem: str) -> dict[Path, str]:

@@ -1,10 +1,9 @@
 """Interleaved execution: the same load to each arm in turn, round by round, so that drift of the host or of the network
 falls on all of them alike.
 
-The order and the seeds are data, made before anything is sent: with two arms A B, B A, A B ...; with more, each pair of
-rounds is an order and its reverse, and the order rotates from pair to pair, so that every arm comes as early as late.
-In one round all arms get the same seed, hence the same schedule and the same payloads (common random numbers); each
-round has a seed of its own, derived from the scenario's. Nothing is sent or judged here.
+Order and seeds are data, made before anything is sent: two arms go A B, B A, A B ...; with more, each pair of rounds is
+an order and its reverse, and the order rotates from pair to pair. In a round all arms get the same seed, hence the same
+schedule and payloads (common random numbers); nothing is sent or judged here.
 """
 
 from __future__ import annotations

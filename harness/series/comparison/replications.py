@@ -1,10 +1,9 @@
 """What the arguments of a comparison name, as arms: a run directory, a folder or glob of them, an interleaved
-comparison, or a baseline file. The runs of one argument are replications of each other.
+comparison, or a baseline file.
 
-Refused are runs that are no replications, the same run twice (it would count as two and prove nothing), and sides whose
-loads differ: how queries are issued, what they carry, when to stop. Where they went, and to which model, is what is
-being compared; hosts may differ, at a price that is told. Runs that are INVALID or full of failures stay in: leaving
-them out is how a comparison is made to lie.
+Refused are runs of one argument that are no replications of each other, the same run twice, and sides whose loads
+differ; other hosts are told. Runs that are INVALID or full of failures stay in: leaving them out is how a comparison is
+made to lie.
 """
 
 from __future__ import annotations
@@ -142,7 +141,8 @@ def _side(text: str) -> Side:
         raise HarnessFault(
             f"{text}: {what}. Give what `plimsoll run` printed, a folder of such, a glob in quotes or a baseline"
         )
-    label = label if not glob.has_magic(label) else label.strip("*?-_.[]") or path_text
+    if not named and glob.has_magic(label):
+        label = label.strip("*?-_.[]") or path_text
     return Side(label, tuple(Found(folder, name=folder.name) for folder in folders))
 
 
@@ -321,12 +321,13 @@ def of_one_side(name: str, runs: Sequence[tuple[str, Likeness]], despite: Sequen
     """Errors where the runs of one side are not replications of each other."""
     if not runs:
         return []
-    first, reference = runs[0]
+    first, reference = next((one for one in runs if one[1].model), runs[0])
     errors = []
-    for run, other in runs[1:]:
-        # Another address may be another replica; another model or protocol is another thing.
+    for run, other in runs:
+        # Another address may be another replica; another model or protocol is another thing. A run whose endpoint died
+        # before it named its model has none, and is of no other.
         was = {**reference.load, "target": {**reference.asked, "model": reference.model}}
-        now = {**other.load, "target": {**other.asked, "model": other.model}}
+        now = {**other.load, "target": {**other.asked, "model": other.model or reference.model}}
         errors += [
             f"{name}: {run} is no replication of {first}: {path}: {_show(right)} v. {_show(left)}. Take one of them out"
             for path, left, right in differences(was, now)

@@ -1,8 +1,7 @@
-"""Carry an interleaving out: every run in its own sealed run directory, one after the other, never two at once.
+"""Carry an interleaving out: every run in its own sealed run directory, one after the other. Nothing is compared here.
 
-Everything is checked, and every arm is reached once, before the first request. What happens to one run later is written
-down and the next one is made: an arm that can't be reached any more is a result, not a reason to stop. Ctrl-C keeps
-what is finished; ``--resume`` makes the rest. Nothing is compared here.
+Everything is checked, and every arm is reached once, before the first request; an arm that can't be reached later is a
+result, not a reason to stop. Ctrl-C keeps what is finished; ``--resume`` makes the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.process.writing import no_room
-from plimsoll.harness.run.job import Prepared, find_scenario, prepare
+from plimsoll.harness.run.job import Prepared, find_scenario, hold, prepare
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.secrecy import secrets
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, option_headers
@@ -30,8 +29,8 @@ from plimsoll.harness.series.comparison.interleave import Interleaving, Slot
 from plimsoll.harness.series.one_run import ALONE, Made, Staff, make, reach
 from plimsoll.harness.series.publish import tell
 from plimsoll.scenarios.flags import Flags
-from plimsoll.scenarios.spec import ScenarioError, TargetSection
-from plimsoll.scenarios.text.durations import format_duration
+from plimsoll.scenarios.spec import Document, ScenarioError, TargetSection
+from plimsoll.scenarios.text.fields import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Contest:
     ``whole``: what messages call it. Who did not speak of arms (a sweep) is not told of them.
     """
 
-    scenario: str | None
+    scenario: str | Document | None
     flags: Mapping[str, Any]
     asked: Asked
     arms: tuple[Arm, ...]
@@ -57,6 +56,10 @@ class Contest:
     cooldown_ns: int
     levels: tuple[Level, ...] = (Level(),)
     whole: str = "comparison"
+
+    def held(self) -> Contest:
+        """With the scenario's file as it is now, whatever becomes of it. Raises HarnessFault."""
+        return replace(self, scenario=hold(self.scenario))
 
     def about(self, arm: Arm, text: str) -> str:
         """What is wrong with an arm, with its name where that helps."""
@@ -93,6 +96,7 @@ def carry_out_all(
 
     Raises HarnessFault with every error found before anything is sent; with exit 5 where an arm can't be reached then.
     """
+    contest = contest.held()
     checked = check(contest)
     plan = interleave.go_on(out, checked, resume, contest.whole)
     # What was skipped is asked for again: the reason may be gone, or nobody wants it to count any more.

@@ -2,8 +2,8 @@
 at that load.
 
 A run that the endpoint did not keep up with, and one that was cut short because it could only fail, are INVALID by
-themselves: their percentiles are of a queue, or of half a run. Of the endpoint they say FAIL. A run whose generator did
-not do what it promised says nothing, whatever it measured.
+themselves and FAIL of the endpoint. A run whose generator did not do what it promised says nothing, whatever it
+measured.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
 from plimsoll.harness.series.one_run import Made
-from plimsoll.reports.models.search_parts import ObjectivePart, ProbePart
+from plimsoll.reports.documents.search import ObjectivePart, ProbePart
+from plimsoll.reports.parts.judgement import objective_part
 from plimsoll.reports.parts.parts import Number, ObjectiveResult
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections.judgement import objective_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import judge_objective
 from plimsoll.slo.records.records import IntArray, Records, Status
-from plimsoll.slo.search.curtail import hopeless, hopeless_at, multiples
-from plimsoll.slo.search.probe import Next, Probe
+from plimsoll.slo.search.probe import Next, Probe, hopeless, hopeless_at, multiples
 from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.validity.bracket import lower_end
 from plimsoll.slo.validity.strain import paced
@@ -215,7 +214,7 @@ class Hopeless:
     over a limit for sure. What is not: a worker of an open loop that has taken up its first m queries says so at or
     after the m-th was due, at s; of those only ``young`` ones were due after s - L, so with F in flight at least F -
     young have been waited for longer than L, and their latency is over a limit of L whenever they end. (Of a TTFT that
-    says nothing: the first token may be there.) Whether so many are enough is ``plimsoll.slo.search.curtail``'s
+    says nothing: the first token may be there.) Whether so many are enough is ``plimsoll.slo.search.probe``'s
     business. Far beyond a limit, at multiples of it, fewer are enough: there only answers count. A worker reads its two
     counts an instant apart, so the sealed records have the last word (``judged``).
 

@@ -1,8 +1,8 @@
-"""What a search is asked: the scenario, the loads, how long each probe is, what makes it the same search again, and
+"""The question of a search: the scenario, the loads, how long each probe is, what makes it the same search again, and
 what its budget holds.
 
-Everything that can be wrong is found here, all of it at once and before any load. What a probe takes is reckoned from
-what probes so far took beside their own length. Nothing is sent, and no clock is read.
+Everything that can be wrong is found here, all of it at once and before any load. Nothing is sent, and no clock is
+read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,14 +18,14 @@ from typing import Any
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.coordinator import Job
-from plimsoll.harness.run.job import Prepared, find_scenario, prepare
+from plimsoll.harness.run.job import Prepared, find_scenario, hold, prepare
 from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.series.publish import duration
-from plimsoll.reports.models.search_parts import ProbePart
+from plimsoll.reports.documents.search import ProbePart
 from plimsoll.reports.wording import units
 from plimsoll.scenarios.flags import Flags
-from plimsoll.scenarios.spec import Scenario, ScenarioError
-from plimsoll.scenarios.text.durations import format_duration, parse_duration
+from plimsoll.scenarios.spec import Document, Scenario, ScenarioError
+from plimsoll.scenarios.text.fields import format_duration, parse_duration
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.search.probe import FINEST, MOST_LENGTH, Answer, Next, Settings, Variable, seeking
@@ -90,7 +91,7 @@ class Question:
     checked, for what all of them share (the target, the bundled server, the command without secrets).
     """
 
-    scenario: str | None
+    scenario: str | Document | None
     name: str
     flags: Mapping[str, Any]
     asked: Asked
@@ -113,7 +114,7 @@ class Question:
         return prepare(self.scenario, _flags({**self.flags, **loaded}), self.asked, (), folder)
 
 
-def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Texts) -> Question:
+def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked, texts: Texts) -> Question:
     """Check everything. Raises HarnessFault with every error found."""
     errors = texts.mistakes()
     probe_ns = _duration("--probe", texts.probe, errors) or 20_000_000_000
@@ -123,6 +124,8 @@ def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Te
     resolution = _share(texts.resolution, errors)
     if texts.gpus is not None and texts.gpus < 1:
         errors.append(f"--gpus {texts.gpus}: give how many the endpoint has, 1 or more")
+    with suppress(HarnessFault):  # said below, with the rest
+        scenario = hold(scenario)
     base, variable = _scenario(scenario, flags, texts.searched, errors)
     sane = _loads(texts, variable or "rate", errors)
     longest_ns = max(round(probe_ns * longest), 1)
@@ -210,7 +213,7 @@ def _loads(texts: Texts, variable: Variable, errors: list[str]) -> bool:
 
 
 def _scenario(
-    name: str | None, flags: Mapping[str, Any], over: str | None, errors: list[str]
+    name: str | Document | None, flags: Mapping[str, Any], over: str | None, errors: list[str]
 ) -> tuple[Scenario | None, Variable | None]:
     """The scenario as it is, and what of it is searched."""
     known: list[Variable] = ["rate", "concurrency"]
@@ -247,7 +250,11 @@ def _loaded(variable: Variable, load: float, length_ns: int) -> dict[str, Any]:
 
 
 def _checked(
-    scenario: str | None, flags: Mapping[str, Any], asked: Asked, loaded: Mapping[str, Any], errors: list[str]
+    scenario: str | Document | None,
+    flags: Mapping[str, Any],
+    asked: Asked,
+    loaded: Mapping[str, Any],
+    errors: list[str],
 ) -> Prepared | None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
@@ -290,7 +297,7 @@ def _of_requests(objective: Objective) -> bool:
 def _settings(
     base: Scenario,
     variable: Variable,
-    named: str | None,
+    named: str | Document | None,
     texts: Texts,
     longest: float,
     resolution: float,

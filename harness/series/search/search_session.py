@@ -1,15 +1,16 @@
 """One search: make the probes that ``plimsoll.slo.search.search`` asks for, one after the other, until it has its
-answer or the time is up.
+answer or the time is up, and publish that. Nothing is decided here.
 
-``search.json`` is whole after every probe; resuming replays the decisions from what is there. The endpoint is reached
-once before the first probe, and the bundled server is started once for all of them. Between two probes the answers in
-flight have been waited for (the run's own drain), then comes the cool-down. Nothing is decided here.
+``search.json`` is whole after every probe; resuming replays the decisions from what is there. A search that was given a
+highest load and was not stopped below it is FOUND; without a highest load it is OPEN, which is no success.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import no_room
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled
@@ -34,18 +38,37 @@ from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.ledger import Ledger, Session, read_document
 from plimsoll.harness.series.one_run import ALONE, Made, Staff, make, reach
 from plimsoll.harness.series.publish import publish, tell
-from plimsoll.harness.series.search import answer as answers
 from plimsoll.harness.series.search import probe
-from plimsoll.harness.series.search.answer import Ended
 from plimsoll.harness.series.search.question import Question, Short, Texts, left_no_room, needed_ns, read, too_short
 from plimsoll.reports.documents import search as text
-from plimsoll.reports.documents.search import FORMATS, render_terminal
-from plimsoll.reports.models.search_parts import ProbePart, SearchReport
+from plimsoll.reports.documents.search import (
+    FORMATS,
+    AnswerPart,
+    MlperfPart,
+    ProbePart,
+    RangePart,
+    SearchOutcome,
+    SearchReport,
+)
+from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.search.probe import Answer, Next
 from plimsoll.slo.search.search import decide
 
+EXIT_CODES = MappingProxyType(
+    {
+        "FOUND": ExitCode.PASS,
+        "NONE": ExitCode.FAIL,
+        "OPEN": ExitCode.INCONCLUSIVE,
+        "INCONCLUSIVE": ExitCode.INCONCLUSIVE,
+        "INVALID": ExitCode.INVALID,
+        "UNREACHABLE": ExitCode.UNREACHABLE,
+        "INTERRUPTED": ExitCode.INTERRUPTED,
+    }
+)
+#: How ``plimsoll.slo.search.search`` says that time ran out, without knowing for what.
+_RAN_OUT = "time ran out"
 FILE = "search.json"
 #: What to do where it can't be written.
 REMEDY = "Make room, or name a folder that you may write; --resume then goes on"
@@ -54,6 +77,122 @@ _SAYS_NOTHING = ("UNREACHABLE", "INVALID")
 #: An endpoint that accepts no connection after a probe is asked once more after so long, at least.
 _AGAIN_NS = 1_000_000_000
 _GIVEN_UP = (Status.TIMEOUT, Status.UNFINISHED, Status.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a search stands. ``interrupted``: it is not over; ``out_of_time``: the budget ended it; ``why_short``: for
+    what there was no time ("": there was, or the search is not over)."""
+
+    answer: Answer
+    interrupted: bool = False
+    out_of_time: bool = False
+    why_short: str = ""
+
+
+def document(
+    question: Question, probes: Sequence[ProbePart], ended: Ended, out: Path, spent_ns: int, started_at: str
+) -> SearchReport:
+    """The whole search as it is written down."""
+    answer, settings = ended.answer, question.settings
+    outcome, reasons = _outcome(question, ended)
+    found = RangePart(
+        best=answer.best, interval=(answer.low if answer.best is not None else None, _finite(answer.high))
+    )
+    return SearchReport(
+        name=question.name,
+        variable=settings.variable,
+        outcome=outcome,
+        reasons=reasons,
+        **{"rate_per_s" if settings.variable == "rate" else "concurrency": found},  # type: ignore[arg-type]
+        confidence=1 - settings.alpha,
+        interval_confidence=answer.confidence,
+        objectives=[*question.promises.texts, *(f"slo({slo.name})" for slo in question.promises.slos)],
+        answer=None if ended.interrupted else _worth(question, probes, answer, out),
+        probes=list(probes),
+        exit_code=int(EXIT_CODES[outcome]),
+        out_of_time=ended.out_of_time,
+        hurried=answer.hurried,
+        question=dict(question.identity),
+        spent_ns=spent_ns,
+        budget_ns=question.budget_ns,
+        started_at=started_at,
+        plimsoll=package_version(),
+        command=shlex.join(question.job.command),
+    )
+
+
+def _outcome(question: Question, ended: Ended) -> tuple[SearchOutcome, list[str]]:
+    answer = ended.answer
+    if ended.interrupted:
+        return "INTERRUPTED", [text for text in answer.reasons if not text.startswith(_RAN_OUT)]
+    reasons = list(answer.reasons)
+    if ended.why_short:
+        reasons = [ended.why_short, *(text for text in reasons if not text.startswith(_RAN_OUT))]
+    highest = question.settings.highest
+    if answer.outcome == "OPEN" and highest is not None and answer.best == highest:
+        return "FOUND", reasons
+    return answer.outcome, reasons
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _worth(question: Question, probes: Sequence[ProbePart], answer: Answer, out: Path) -> AnswerPart | None:
+    """What the run at the answer measured; None without an answer, or where its report is gone."""
+    if answer.best is None:
+        return None
+    at_best = [part for part in probes if part.load == answer.best and part.outcome == "PASS"]
+    confirming = [part for part in probes if part.number == answer.confirmed_by]
+    chosen = (confirming or at_best)[-1:]
+    report = _report(out, chosen[0]) if chosen else None
+    if report is None:
+        return None
+    seen, gpus = report.throughput, question.gpus
+    per_gpu = seen.goodput_per_s / gpus if gpus and seen.goodput_per_s is not None else None
+    return AnswerPart(
+        run=chosen[0].run,
+        confirmed=bool(confirming),
+        requests_per_s=seen.requests_per_s,
+        goodput_per_s=seen.goodput_per_s,
+        good_fraction=seen.good_fraction,
+        output_tokens_per_s=seen.output_tokens_per_s,
+        gpus=gpus,
+        goodput_per_s_per_gpu=per_gpu,
+        best_rate_per_gpu=answer.best / gpus if gpus and question.settings.variable == "rate" else None,
+        mlperf_server=_mlperf(question, report, answer.best),
+    )
+
+
+def _report(out: Path, part: ProbePart) -> Report | None:
+    try:
+        return Report.model_validate_json(files.read_bytes(out / part.run / "report.json"))
+    except (OSError, ValueError):  # somebody tidied up: the answer stands without it
+        return None
+
+
+def _mlperf(question: Question, report: Report, best: float) -> MlperfPart | None:
+    """LoadGen's own answer, where the search was asked in MLPerf's terms: its limits, or its arrivals."""
+    part = report.mlperf
+    params: dict[str, Any] = question.job.scenario.params.model_dump()
+    asked = (
+        any(one.name.startswith("mlperf") for one in question.promises.presets) or params.get("arrival") == "loadgen"
+    )
+    if part is None or not asked or question.settings.variable != "rate":
+        return None
+    return MlperfPart(
+        valid=part.valid,
+        target_per_s=best,
+        completed_per_s=part.rates.get("completed_samples"),
+        tokens_per_s=part.rates.get("completed_tokens"),
+        # A run that LoadGen calls valid may still be too short for the benchmark's name.
+        reasons=[*part.invalid_reasons, *_too_short_for_the_name(report)],
+    )
+
+
+def _too_short_for_the_name(report: Report) -> list[str]:
+    return [text.replace("give --duration", "give --probe") for text in report.warnings if text.startswith("preset ")]
 
 
 class Stopped(HarnessFault):
@@ -92,7 +231,7 @@ class Log:
 
     def report(self, ended: Ended) -> SearchReport:
         """The document as it stands."""
-        return answers.document(self.question, self.probes, ended, self.out, self.spent_ns, self.started_at)
+        return document(self.question, self.probes, ended, self.out, self.spent_ns, self.started_at)
 
     def so_far(self) -> Ended:
         """A search that is not over."""
@@ -113,15 +252,15 @@ def search_and_say(scenario: str | None, flags: Mapping[str, Any], asked: Asked,
         errors += fault.errors
     if errors or question is None:
         raise HarnessFault(errors)
-    out, stopped = session.out or default_out(f"search-{question.name}"), None
+    out, stop = session.out or default_out(f"search-{question.name}"), None
     try:
         report = search(question, out, resume=session.resume, staff=session.staff)
     except Stopped as early:
-        report, stopped = early.report, early
+        report, stop = early.report, early
     remedy = "make room; the same command with --resume writes it"
     own = {out / "search.html": "html"}
     return publish(
-        report, FORMATS, lambda it, _: render_terminal(it), outputs, own, remedy, as_json=session.as_json, fault=stopped
+        report, FORMATS, lambda it, _: FORMATS.terminal(it), outputs, own, remedy, as_json=session.as_json, fault=stop
     )
 
 

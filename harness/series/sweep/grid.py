@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from plimsoll.documents.text import plain
 from plimsoll.harness.series.comparison.arms import BUNDLED, Arm, BundledServer
 from plimsoll.harness.series.comparison.rounds import Level
-from plimsoll.reports.models.sweep_curves import RISING
+from plimsoll.reports.models.sweep_parts import RISING
 from plimsoll.scenarios.text.problems import Place, problems
 
 #: Flags of ``plimsoll run`` that say how much is sent, and what.

@@ -1,44 +1,245 @@
 """One sweep: check the grid, make the runs of every point in turn, and publish the curves.
 
-Exit codes: 0 some point holds (or nothing was promised and some load was carried), 1 none holds, 3 none passes and some
-are undecided, 4 every point is INVALID, 5 the endpoint can't be reached, 130 interrupted: what is made is published all
-the same, and ``--resume`` makes the rest.
+Which point each run is lies beside the runs in ``grid.json``, so that the document can be made of the folder at any
+time later; a run that is not there is said not to be. Exit codes: 0 some point holds (or nothing was promised and some
+load was carried), 1 none holds, 3 none passes and some are undecided, 4 every point is INVALID, 5 the endpoint can't be
+reached, 130 interrupted: what is made is published all the same, and ``--resume`` makes the rest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.outlook.outlook import load_of
+from plimsoll.harness.process.outlet import say
+from plimsoll.harness.process.writing import Output
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.job import default_out, find_scenario
+from plimsoll.harness.run import promises
+from plimsoll.harness.run.job import default_out, find_scenario, hold
+from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Asked, read_promises
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.comparison import interleave
 from plimsoll.harness.series.comparison.arms import Arm
+from plimsoll.harness.series.comparison.interleave import Interleaving, Slot
 from plimsoll.harness.series.comparison.rounds import Contest, carry_out_all, check
-from plimsoll.harness.series.ledger import Session
-from plimsoll.harness.series.publish import Output, duration, publish, say, tell
-from plimsoll.harness.series.sweep import places as grid_file
-from plimsoll.harness.series.sweep.grid import Grid, arms_of, read_grid
-from plimsoll.harness.series.sweep.places import Places, Saturation, fresh, places_of, read
-from plimsoll.reports.documents.sweep import FORMATS, render_terminal
+from plimsoll.harness.series.ledger import Ledger, Session
+from plimsoll.harness.series.publish import duration, publish, tell
+from plimsoll.harness.series.sweep.grid import Grid, Settings, Value, arms_of, read_grid
+from plimsoll.reports.documents.sweep import FORMATS
 from plimsoll.reports.documents.sweep import values as shown
-from plimsoll.reports.models.sweep_parts import SweepReport
+from plimsoll.reports.models.sweep_building import About, Course, Figures, Place, Seen, build, figures, standing
+from plimsoll.reports.models.sweep_parts import SweepReport, at
+from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
-from plimsoll.scenarios.discovery import kinds
-from plimsoll.scenarios.spec import Scenario
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.plugins import kinds
+from plimsoll.scenarios.spec import Document, Scenario
+from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.slo.search.curve import Standing, saturated
 
+SCHEMA = "plimsoll.grid/1"
+FILE = "grid.json"
+#: Variables of which more is more load.
+RISING = ("rate", "concurrency")
 _MOST_REPEATS = 1000
 #: Starting the senders, sealing and judging a run, about.
 _AROUND_NS = 1_500_000_000
 #: What an answer of a closed loop is taken to need.
 ASSUMED_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The grid of a sweep. ``levels``, ``arms``: the settings that each label of a run stands for."""
+
+    name: str
+    x: str
+    variables: Mapping[str, tuple[Value, ...]]
+    levels: Mapping[str, Settings]
+    arms: Mapping[str, Settings]
+
+    def settings(self, slot: Slot) -> dict[str, Value]:
+        """All settings of a run, in the order of the variables."""
+        both = {**self.arms[slot.arm], **self.levels[slot.level]}
+        return {name: both[name] for name in self.variables}
+
+    def of(self, slot: Slot) -> tuple[Settings, float]:
+        """The series of a run, and its x."""
+        settings = self.settings(slot)
+        x = settings.pop(self.x)
+        return settings, float(x)
+
+    def document(self) -> dict[str, Any]:
+        """As ``grid.json`` holds it."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "x": self.x,
+            "variables": {name: list(values) for name, values in self.variables.items()},
+            "levels": dict(self.levels),
+            "arms": dict(self.arms),
+        }
+
+
+def places_of(grid: Grid, name: str, levels: list[str], arms: list[str]) -> Places:
+    """The grid with the labels that its loads and endpoints go by, each in their order."""
+    return Places(
+        name=name,
+        x=grid.x,
+        variables={variable.name: variable.values for variable in grid.variables},
+        levels=dict(zip(levels, grid.loads(), strict=True)),
+        arms=dict(zip(arms, grid.places(), strict=True)),
+    )
+
+
+def keep(places: Places, out: Path) -> None:
+    """Write ``grid.json``. Raises HarnessFault if it can't be written."""
+    Ledger(out, FILE).save(places.document())
+
+
+def kept(out: Path) -> Places:
+    """The grid of a sweep's folder. Raises HarnessFault if there is none or it is not whole."""
+    path = out / FILE
+    if not path.is_file():
+        raise HarnessFault(f"{out}: it holds no {FILE}. Give the --out of a sweep that has begun")
+    try:
+        document = json.loads(files.read_text(path, files.DATA))
+        if document["schema"] != SCHEMA:
+            raise HarnessFault(f"{path}: schema {document['schema']!r} is not {SCHEMA}. Use the version that wrote it")
+        return Places(
+            name=str(document["name"]),
+            x=str(document["x"]),
+            variables={str(name): tuple(values) for name, values in document["variables"].items()},
+            levels=document["levels"],
+            arms=document["arms"],
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise HarnessFault(f"{path}: it is damaged ({error!r}). Begin in a new folder") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """Says of each run whether its series is saturated below it, so that more load would only measure how long the run
+    was.
+
+    It is where the endpoint did not keep up at two neighbouring loads, or failed most requests. ``read``: the figures
+    of a run.
+    """
+
+    places: Places
+    read: Callable[[Slot], Figures]
+    known: dict[int, Figures] = field(default_factory=dict)
+
+    def __call__(self, plan: Interleaving, slot: Slot) -> str | None:
+        """Why the run of ``slot`` need not be made; None: it is to be made."""
+        if self.places.x not in RISING:
+            return None
+        series, x = self.places.of(slot)
+        here: dict[float, list[Standing]] = {}
+        for other in plan.slots:
+            if other.state == "done" and self.places.of(other)[0] == series:
+                load = self.places.of(other)[1]
+                if other.number not in self.known:
+                    self.known[other.number] = self.read(other)
+                here.setdefault(load, []).append(standing(load, self.known[other.number]))
+        # With repeats a load is hopeless only if every run of it is.
+        judged = [next((s for s in stood if not s.hopeless), stood[0]) for stood in here.values()]
+        limit = saturated(judged)
+        if limit is None or x <= limit or x in here:
+            return None
+        return f"already saturated at {at(self.places.x, limit)}"
+
+
+def fresh(out: Path, slot: Slot) -> Figures:
+    """The figures of a run by the report that was written right after it; judged anew where that can't be read."""
+    path = out / slot.folder / "report.json"
+    try:
+        return figures(Report.model_validate_json(files.read_bytes(path)))
+    except (OSError, ValueError):  # pydantic's error is a ValueError
+        return judged(out, slot, Asked())
+
+
+def judged(out: Path, slot: Slot, asked: Asked) -> Figures:
+    """The figures of a run, judged from its records: by what the flags name, else as it was made.
+
+    Raises HarnessFault.
+    """
+    sealed = open_sealed(out / slot.folder)
+    promised, errors = promises.again(asked, sealed)
+    if errors:
+        raise HarnessFault(errors)
+    return figures(judge(sealed, promised))
+
+
+def read(places: Places, out: Path, asked: Asked | None, plan: Interleaving | None = None) -> SweepReport:
+    """The document of what ``out`` holds; ``asked``: judge every run anew by it, None: as they were judged.
+
+    ``plan``: what has become of each run, where ``out`` may not say it. Raises HarnessFault.
+    """
+    plan = plan or interleave.read(out)
+    seen: dict[tuple[str, str], list[Seen]] = {}
+    for slot in plan.slots:
+        found = None
+        if slot.state == "done":
+            found = fresh(out, slot) if asked is None else judged(out, slot, asked)
+        seen.setdefault((slot.arm, slot.level), []).append(Seen(slot.folder, slot.state, found, slot.error))
+    where = {(slot.arm, slot.level): slot for slot in plan.slots}
+    found_runs = [one for runs in seen.values() for one in runs if one.figures is not None]
+    objectives = list(dict.fromkeys(o.objective for one in found_runs if one.figures for o in one.figures.objectives))
+    about = About(
+        name=places.name,
+        variables=places.variables,
+        x=places.x,
+        promised=bool(objectives),
+        objectives=objectives,
+        repeats=plan.repeats,
+        plimsoll=package_version(),
+        command=_command(out, plan),
+    )
+    return build(about, _courses(places, seen, where))
+
+
+def _command(out: Path, plan: Interleaving) -> str:
+    """What the runs were made by, as a run's manifest holds it: without secrets."""
+    made = next((slot for slot in plan.slots if slot.state == "done"), None)
+    if made is None:
+        return ""
+    words = _manifest(out / made.folder).get("command", ())
+    return shlex.join(str(word) for word in words) if isinstance(words, list) else ""
+
+
+def _manifest(folder: Path) -> dict[str, object]:
+    """The manifest of a run alone; empty where it can't be read, which the run's own reader tells."""
+    try:
+        found = json.loads(files.read_bytes(folder / "manifest.json"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _courses(
+    places: Places, seen: dict[tuple[str, str], list[Seen]], where: dict[tuple[str, str], Slot]
+) -> list[Course]:
+    """The points by series, in the order of the variables; along each x ascends."""
+    found: dict[tuple[Value, ...], list[Place]] = {}
+    fixed: dict[tuple[Value, ...], Settings] = {}
+    for key, runs in seen.items():
+        settings, x = places.of(where[key])
+        name = tuple(settings.values())
+        fixed[name] = settings
+        found.setdefault(name, []).append(Place(places.settings(where[key]), x, tuple(runs)))
+    ranks = [places.variables[name] for name in places.variables if name != places.x]
+    order = sorted(found, key=lambda name: [rank.index(value) for rank, value in zip(ranks, name, strict=True)])
+    return [Course(fixed[name], tuple(sorted(found[name], key=lambda place: place.x))) for name in order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +292,13 @@ def plan(wanted: Wanted, *, every_point: bool) -> Checked:
     flags = {key: value for key, value in wanted.load.items() if value is not None}
     levels = grid.levels("kind" in flags)
     first = {**flags, **levels[0].flags}
-    scenario = _scenario(wanted.scenario, first)
+    held = hold(wanted.scenario)
+    scenario = _scenario(held, first)
     arms, errors = arms_of(grid, _is_bundled(scenario))
     if errors:
         raise HarnessFault(errors)
     arms = tuple(_with_options(arm, flags.get("options") or {}) for arm in arms)
-    contest = Contest(wanted.scenario, first, wanted.asked, arms, repeats, cooldown_ns, levels, whole="sweep")
+    contest = Contest(held, first, wanted.asked, arms, repeats, cooldown_ns, levels, whole="sweep")
     if every_point:
         check(contest)
     places = places_of(
@@ -136,7 +338,7 @@ def _both_ways(wanted: Wanted, grid: Grid | None) -> list[str]:
     ]
 
 
-def _scenario(name: str | None, flags: Mapping[str, Any]) -> Scenario:
+def _scenario(name: str | Document | None, flags: Mapping[str, Any]) -> Scenario:
     try:
         return find_scenario(name, dict(flags))  # type: ignore[arg-type]
     except ScenarioError as error:
@@ -218,7 +420,7 @@ def sweep(wanted: Wanted) -> int:
     if errors:
         raise HarnessFault(errors)
     if wanted.again and named is not None:
-        report = read(grid_file.kept(named), named, wanted.asked)
+        report = read(kept(named), named, wanted.asked)
         return _publish(report, named, outputs, session)
     found = plan(wanted, every_point=False)
     out = named or default_out("sweep")
@@ -228,7 +430,7 @@ def sweep(wanted: Wanted) -> int:
         out,
         resume=session.resume,
         skip=None if wanted.all_points else Saturation(found.places, lambda slot: fresh(out, slot)),
-        begun=lambda: grid_file.keep(found.places, out),
+        begun=lambda: keep(found.places, out),
         staff=session.staff,
     )
     # Runs of an earlier attempt may have been judged by other objectives: one document, one set of them.
@@ -245,4 +447,4 @@ def _publish(
     """Write every file, print the result. ``fault``: what ended it early, or kept a file from being written."""
     remedy = f"make room; `plimsoll sweep --again --out {out}` writes it"
     own = {out / f"sweep.{name}": name for name in ("json", "html")}
-    return publish(report, FORMATS, render_terminal, outputs, own, remedy, as_json=session.as_json, fault=fault)
+    return publish(report, FORMATS, FORMATS.terminal, outputs, own, remedy, as_json=session.as_json, fault=fault)

@@ -1,1 +1,1 @@
-"""The HTTP family: connections on the stamped transport, and what its dialects share (heads, options, streams of JSON, forms)."""
+"""HTTP/1.1: connections on the stamped stream, and the seam to the dialects."""

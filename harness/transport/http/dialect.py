@@ -1,8 +1,7 @@
-"""Dialect: what makes one HTTP protocol differ from the next, and nothing about sockets.
+"""A ``Dialect`` is what makes one HTTP protocol differ from the next: what to write, and how to read the answer.
 
-The HTTP family shares one transport. A dialect says what to write before t0 (``encode``) and how to read
-the finished response off the clock (``settle``). This module also builds request heads, because a header
-value that smuggles in a line end would put a second request on the wire. It sends nothing.
+This module also builds request heads, because a header value that smuggles in a line end would put a second request on
+the wire. It sends nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ _VERSION = re.compile(r"/v\d+[a-z0-9]*\Z")
 class HttpRequest:
     """One request, ready to write but for three header lines.
 
-    ``head`` is the request line and every header except Host, x-request-id and content-length, each line
-    ended by CRLF, without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown),
-    ``media_ns`` the playing time of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with, ``n_asked`` the output tokens
-    asked for exactly (-1: no such wish). The head may hold credentials, so it is left
-    out of ``repr``.
+    ``head`` is the request line and every header except Host, x-request-id and content-length, each line ended by CRLF,
+    without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown), ``media_ns`` the playing time
+    of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with, ``n_asked`` the output tokens asked
+    for exactly (-1: no such wish). The head may hold credentials, so it is left out of ``repr``.
     """
 
     head: bytes

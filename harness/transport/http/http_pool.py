@@ -158,14 +158,18 @@ class Connection:
 
 
 class HttpClient:
-    """Sends prepared requests to one origin and stamps what comes back. See ``plimsoll.harness.transport.client.Client``."""
+    """Sends prepared requests to one origin and stamps what comes back.
+
+    See ``plimsoll.harness.transport.client.Client``.
+    """
 
     def __init__(self, target: Target, clock: Clock, dialect: Dialect) -> None:
         self.target = target
         self._clock = clock
         self._dialect = dialect
         self._authority = origin_of(target.url).authority.encode()
-        # The last one is used first: the last that answered; below it those that were opened ahead, and of these the first opened.
+        # The last one is used first: the last that answered; below it those that were opened ahead, and of these the
+        # first opened.
         self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._all: set[Connection] = set()
         self._waiting: deque[Exchange] = deque()
@@ -201,7 +205,9 @@ class HttpClient:
         return self._found
 
     async def open(self, connections: int) -> None:
-        """Resolve the host and open ``connections`` connections, ``OPENING`` at a time; wait for them at most the connect timeout."""
+        """Resolve the host and open ``connections`` connections, ``OPENING`` at a time; wait for them at most the
+        connect timeout.
+        """
         weigh = partial(relieve, self._flying, self.cancel)
         self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
         await self.find()

@@ -1,1 +1,1 @@
-"""Live sessions: scripts said on exact deadlines, the player that keeps them, and WebSocket sessions on the stamped transport."""
+"""Live sessions: scripts said on exact deadlines, their player, and WebSocket sessions on the stamped stream."""

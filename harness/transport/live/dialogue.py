@@ -1,9 +1,8 @@
-"""Dialogue: what makes one live protocol differ from the next, and nothing about sockets.
+"""A ``Dialogue`` is what makes one live protocol differ from the next; it knows no socket and sends nothing.
 
-A live session is a script that is said on a schedule while the other side talks: a handshake, messages that open the session,
-frames that are due at exact times, messages that close it. The script is made before t0 (``encode``). While the session is on,
-``hear`` looks at each message only as far as it must to know whether the session is ready or over; everything else is read off
-the clock (``settle``). One transport plays the scripts of all WebSocket protocols. This module sends nothing.
+It makes the script of a session before t0 (``encode``), looks at each message only as far as it must to know whether
+the session is ready or over (``hear``), and reads everything else off the clock (``settle``). One transport plays the
+scripts of all WebSocket protocols.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Protocol
 from plimsoll.harness.exchange import Exchange
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.records.session_columns import PACE_FILE
+from plimsoll.slo.records.records import PACE_FILE
 
 #: What ``hear`` may answer.
 NOTHING, READY, DONE, ENDPOINT = 0, 1, 2, 3
@@ -33,16 +32,17 @@ class Message:
 class Script:
     """What one session says, and when.
 
-    ``path`` (with query), ``headers`` and ``subprotocols`` make the handshake; headers may hold credentials, so a script is
-    never printed. ``opening`` is said as soon as the session stands. With ``waits`` the clock of the frames starts at the
-    message that ``hear`` calls READY, otherwise at once. Frame i is due ``due_ns[i]`` after that start, and is not written
-    sooner than ``gap_ns[i]`` after the one before it, even when it is late (empty: the backlog at once); the first
-    ``needed`` frames are always sent (None: all), the others only until ``hear`` says ENDPOINT. ``closing`` is said
-    ``closing_ns`` after the start, or with the last frame that is sent.
+    ``path`` (with query), ``headers`` and ``subprotocols`` make the handshake; headers may hold credentials, so a
+    script is never printed. ``opening`` is said as soon as the session stands. With ``waits`` the clock of the frames
+    starts at the message that ``hear`` calls READY, otherwise at once. Frame i is due ``due_ns[i]`` after that start,
+    and is not written sooner than ``gap_ns[i]`` after the one before it, even when it is late (empty: the backlog at
+    once); the first ``needed`` frames are always sent (None: all), the others only until ``hear`` says ENDPOINT.
+    ``closing`` is said ``closing_ns`` after the start, or with the last frame that is sent.
 
-    The session is over when ``hear`` says DONE; with ``ends_on_close`` also when the server closes it in good order after
-    everything was said. ``clip`` is the audio and its truth, whose first sample is at the frames' start. ``media_ns`` and ``n_in`` as in Payload;
-    ``pace`` a code of ``plimsoll.slo.records.session_columns``, ``frame_ns`` the playing time of a full frame (-1: no audio).
+    The session is over when ``hear`` says DONE; with ``ends_on_close`` also when the server closes it in good order
+    after everything was said. ``clip`` is the audio and its truth, whose first sample is at the frames' start.
+    ``media_ns`` and ``n_in`` as in Payload; ``pace`` a code of ``plimsoll.slo.records.records``, ``frame_ns``
+    the playing time of a full frame (-1: no audio).
     """
 
     path: str
@@ -81,7 +81,8 @@ class Dialogue(Protocol):
     def settle(self, exchange: Exchange) -> None:
         """Fill token and session fields, status and error from the messages. Never raises, whatever the bytes.
 
-        Message i is ``body[mark_end[i - 1]:mark_end[i]]``, arrived at ``mark_ns[i]``; ``session.texts[i]`` is 1 for text.
+        Message i is ``body[mark_end[i - 1]:mark_end[i]]``, arrived at ``mark_ns[i]``; ``session.texts[i]`` is 1 for
+        text.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Flights: the exchanges that are on the wire, and the time-out of each. Shared by the transports of live sessions.
+"""``Flights`` holds the exchanges of live sessions and calls that are on the wire, and the time-out of each.
 
 Every exchange ends exactly once: by its session, by its time-out, or because it was cancelled.
 """

@@ -1,4 +1,4 @@
-"""What the handshake of a vendor's WebSocket carries: the path with its query, and the key in the form that the vendor wants.
+"""This module makes what a WebSocket handshake carries: the path with its query, and the key in the vendor's form.
 
 It writes and keeps no secret: headers pass from the target to the script, which is never printed.
 """
@@ -23,8 +23,8 @@ _WRITTEN = frozenset(
 
 
 def request_target(url: str, route: str, path: str | None, query: Mapping[str, Value]) -> str:
-    """The path of a handshake: ``path``, else ``route`` below the URL's own path; ``query`` follows the URL's own, without its
-    Nones.
+    """The path of a handshake: ``path``, else ``route`` below the URL's own path; ``query`` follows the URL's own,
+    without its Nones.
     """
     target = join_path(http_url(url), route, path)
     said = urlencode({name: _spelt(value) for name, value in query.items() if value is not None}, doseq=True)

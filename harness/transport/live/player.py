@@ -1,7 +1,8 @@
-"""Player: says a script's messages on absolute deadlines and notes how late each one left. One per live session.
+"""A ``Player`` says one script's messages on absolute deadlines and notes how late each one left.
 
-A late frame goes out at once and the next one keeps its own deadline: that is what the buffer of a microphone does. For servers
-that refuse a burst, frames keep a least distance until they have caught up. The timer is the clock's one heap for all sessions of a process, because a sleeping task a session would cost more than its frames.
+A late frame goes out at once and the next one keeps its own deadline, as with the buffer of a microphone; for servers
+that refuse a burst, frames keep a least distance until they have caught up. The clock's one heap is the timer of all
+sessions, because a sleeping task a session would cost more than its frames.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ FRAMES_IN_A_ROW = 32
 
 
 class Player:
-    """Frames, then a closing. ``write(data)`` returns the stamp of the write; ``unsent()`` counts bytes not taken by the peer.
+    """Frames, then a closing. ``write(data)`` returns the stamp of the write; ``unsent()`` counts bytes not taken by
+    the peer.
 
     ``frames[i]`` is due ``due_ns[i]`` after the start, ``closing_ns`` after it ``closing`` is written, as soon as the
-    last frame is out. Of the frames from ``needed`` on none is sent once ``cut`` was called, and the closing comes at once.
-    ``gap_ns[i]``, if given, is the least time between the writes of frames i - 1 and i.
+    last frame is out. Of the frames from ``needed`` on none is sent once ``cut`` was called, and the closing comes at
+    once. ``gap_ns[i]``, if given, is the least time between the writes of frames i - 1 and i.
     """
 
     __slots__ = (

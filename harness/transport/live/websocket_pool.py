@@ -1,7 +1,7 @@
-"""WebSocket sessions as a client of the issuer: one connection a session, as many at once as are asked for.
+"""This client of the issuer opens one WebSocket connection for each session, as many at once as it is asked for.
 
-Hot world. permessage-deflate is never offered: it would put our processor into the server's latency. A session pays for its own
-connection and handshake; both are on its row. ``live/session.py`` has the session itself.
+Hot world. permessage-deflate is never offered: it would put our processor into the server's latency. A session pays for
+its own connection and handshake; both are on its row.
 """
 
 from __future__ import annotations

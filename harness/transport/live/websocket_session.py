@@ -1,8 +1,8 @@
 """One WebSocket session: a connection on the stamped stream, framed by the ``websockets`` library's sans-I/O protocol.
 
-Hot world. Frames are masked and framed before t0, so that sending one is a write. What arrives is split into messages by the
-library and kept with one mark a message (the arrival of its last fragment); what a message means is the dialogue's business,
-after the session, but for the few bytes that say "ready" and "over".
+Hot world. Frames are masked and framed before t0, so that sending one is a write. What arrives is split into messages
+by the library and kept with one mark a message (the arrival of its last fragment); what a message means is the
+dialogue's business, after the session, but for the few bytes that say "ready" and "over".
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A session ready to play: the script, and its messages as wire bytes. Masks are random, so only scripts compare."""
+    """A session ready to play: the script, and its messages as wire bytes.
+
+    Masks are random, so only scripts compare.
+    """
 
     script: Script = field(repr=False)
     opening: bytes = field(repr=False, compare=False)

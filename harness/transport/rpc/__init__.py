@@ -1,1 +1,1 @@
-"""gRPC: one call on the stamped HTTP/2 transport or on grpcio, and what dialects share. Messages and schemas are ``harness/protocols/_grpc``."""
+"""gRPC on our own HTTP/2: calls on the stamped stream, and the seam to the dialects. It knows no protobuf."""

@@ -1,8 +1,9 @@
 """The seam of gRPC: what one call says and when (``GrpcRequest``), and what a dialect must do (``GrpcDialect``).
 
-The transport (``rpc/rpc_pool``: our own HTTP/2 on the stamped stream) knows no message types: bytes in, bytes out. A dialect says which messages a payload becomes, before t0, and reads the answers off the clock.
-Here too are the options that every gRPC protocol shares, and what goes with every call of a target (``metadata_of``).
-Nothing here does I/O, and nothing here knows protobuf.
+The transport (``rpc/rpc_pool``: our own HTTP/2 on the stamped stream) knows no message types: bytes in, bytes out. A
+dialect says which messages a payload becomes, before t0, and reads the answers off the clock. Here too are the options
+that every gRPC protocol shares, and what goes with every call of a target (``metadata_of``). Nothing here does I/O, and
+nothing here knows protobuf.
 
 What ``settle`` is given:
 
@@ -10,9 +11,10 @@ What ``settle`` is given:
   ``body[mark_end[i-1]:mark_end[i]]`` and its last byte arrived at ``mark_ns[i]``. Exactly one mark per message.
 * ``exchange.code``: the gRPC status code (0 to 16), the HTTP status of an answer that wasn't gRPC (>= 100), or -1.
 * ``exchange.headers``: initial metadata, then trailing metadata; names in lower case, ``-bin`` values decoded.
-* ``exchange.session``, if the request has a schedule or a clip: ``open_ns``, ``media_start_ns``, the true times of the clip's
-  speech, ``input_end_ns``, ``unsent_bytes``, ``frame_lag_ns``, ``pace``, ``frame_ns`` and ``slice`` are filled.
-* ``exchange.status`` and ``exchange.error``: judged already (``rpc.outcome.judge``). A dialect only makes them worse,
+* ``exchange.session``, if the request has a schedule or a clip: ``open_ns``, ``media_start_ns``, the true times of
+  the clip's speech, ``input_end_ns``, ``unsent_bytes``, ``frame_lag_ns``, ``pace``, ``frame_ns`` and ``slice`` are
+  filled.
+* ``exchange.status`` and ``exchange.error``: judged already (``rpc_outcome.judge``). A dialect only makes them worse,
   by ``outcome.fail``: a 0 status may hold an error inside its message.
 """
 
@@ -33,8 +35,8 @@ from plimsoll.harness.options import Options, accept
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.text.durations import Duration
-from plimsoll.slo.records.session_columns import PACE_FILE
+from plimsoll.scenarios.text.fields import Duration
+from plimsoll.slo.records.records import PACE_FILE
 
 if TYPE_CHECKING:
     from plimsoll.slo.verdict.accuracy import Answer
@@ -88,15 +90,15 @@ class GrpcRequest:
     tuple sends all at once. ``closing_due_ns`` is when we half-close (-1: with the last message). The first ``opening``
     messages are no frames (a config, say): they go with the headers, whatever their due time, and have no lag. Of the
     frames after them the first ``needed`` are always sent (None: all), the others only until ``hear`` says ENDPOINT.
-    ``gap_ns[i]``, if given, is the least time between the writes of messages i - 1 and i, for servers that refuse a burst.
-    A unary request has one message.
+    ``gap_ns[i]``, if given, is the least time between the writes of messages i - 1 and i, for servers that refuse a
+    burst. A unary request has one message.
 
-    ``metadata`` (the transport adds the target's headers) is name (lower case) and value; values of ``-bin`` names are bytes, all others printable ASCII.
-    ``deadline_ns`` is sent as ``grpc-timeout`` and kept by us too (-1: the target's timeout); the time that the
-    schedule itself takes is added to it. ``n_in`` counts prompt tokens, ``media_ns`` audio carried (-1 none), ``clip``
-    is the audio and its truth, whose first sample is at the call's start; ``pace`` is a code of ``plimsoll.slo.records.session_columns``
-    and ``frame_ns`` the playing time of a full frame (-1: no audio). Metadata may hold credentials, so it is left out of
-    ``repr``.
+    ``metadata`` (the transport adds the target's headers) is name (lower case) and value; values of ``-bin`` names are
+    bytes, all others printable ASCII. ``deadline_ns`` is sent as ``grpc-timeout`` and kept by us too (-1: the target's
+    timeout); the time that the schedule itself takes is added to it. ``n_in`` counts prompt tokens, ``media_ns`` audio
+    carried (-1 none), ``clip`` is the audio and its truth, whose first sample is at the call's start; ``pace`` is a
+    code of ``plimsoll.slo.records.records`` and ``frame_ns`` the playing time of a full frame (-1: no audio).
+    Metadata may hold credentials, so it is left out of ``repr``.
     """
 
     method: str
@@ -135,8 +137,9 @@ class Hearing(Protocol):
     """``hear``: called with each response message as it comes; hot, so byte needles only."""
 
     def __call__(self, exchange: Exchange, message: bytes) -> int:
-        """As ``plimsoll.harness.transport.live.dialogue`` names them. NOTHING: go on. ENDPOINT: send no frame that isn't needed, half-close now.
-        DONE: the call has what it came for; it ends as a success and is cancelled at the server (a Watch never ends).
+        """As ``plimsoll.harness.transport.live.dialogue`` names them. NOTHING: go on. ENDPOINT: send no frame that
+        isn't needed, half-close now. DONE: the call has what it came for; it ends as a success and is cancelled at the
+        server (a Watch never ends).
         """
         ...
 
@@ -187,8 +190,8 @@ def metadata_error(name: str, value: str | bytes) -> str | None:
 
 
 def metadata_of(target: Target, own: Mapping[str, str] | None = None) -> Metadata:
-    """The target's headers, and ``own`` where they don't say the same name; names in lower case, ``-bin`` values (written as
-    base64) as bytes. Raises HarnessFault with everything that can't be sent.
+    """The target's headers, and ``own`` where they don't say the same name; names in lower case, ``-bin`` values
+    (written as base64) as bytes. Raises HarnessFault with everything that can't be sent.
     """
     given = {name.lower() for name, _ in target.headers}
     pairs = [("target.headers", name, value) for name, value in target.headers]

@@ -1,7 +1,7 @@
 """One gRPC connection: HTTP/2 on a stamped stream, and what happens to its calls when it opens, drains or breaks.
 
-It is used once the server's settings have come: only then is it known to speak HTTP/2 and how many calls it takes. It never
-reconnects itself, sends no pings, and opens no stream after the server's GOAWAY.
+It is used once the server's settings have come: only then is it known to speak HTTP/2 and how many calls it takes. It
+never reconnects itself, sends no pings, and opens no stream after the server's GOAWAY.
 """
 
 from __future__ import annotations

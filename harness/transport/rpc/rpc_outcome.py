@@ -1,7 +1,7 @@
-"""What a finished gRPC call says about success: status codes, HTTP answers that are no gRPC, resets. Off the clock.
+"""This module judges a finished gRPC call: by status codes, HTTP answers that are no gRPC, and resets. It never raises.
 
 Sources: grpc/grpc doc/PROTOCOL-HTTP2.md ("Responses", "HTTP2 Transport Mapping", "Errors"), doc/statuscodes.md and
-doc/http-grpc-status-mapping.md. Both transports use it. It never raises, whatever the bytes.
+doc/http-grpc-status-mapping.md.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def put_headers(exchange: Exchange, headers: Headers) -> None:
 def judge(exchange: Exchange, http_status: int, many: bool) -> None:
     """Fill status, code and error of a finished call from ``exchange.headers`` and its messages.
 
-    ``http_status`` is the ``:status`` of the answer (200 for a transport that doesn't say); ``many``: any number of response
-    messages is right. A call that the transport gave up keeps the transport's verdict.
+    ``http_status`` is the ``:status`` of the answer (200 for a transport that doesn't say); ``many``: any number of
+    response messages is right. A call that the transport gave up keeps the transport's verdict.
     """
     exchange.server_timing = outcome.header(exchange, b"server-timing")
     if exchange.status != OK:

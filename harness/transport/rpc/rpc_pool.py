@@ -1,7 +1,7 @@
-"""The gRPC client on our own HTTP/2: calls share a few stamped connections, or have one each. See ``plimsoll.harness.transport.client.Client``.
+"""This client makes gRPC calls on our own HTTP/2, which share a few stamped connections or have one each.
 
-Hot world. Request bytes are made before t0 but for the request id and the stream's number. A call beyond the server's limit
-of concurrent streams waits here, and the wait counts in its latency. What an answer means is found out in ``settle``.
+Hot world. Request bytes are made before t0 but for the request id and the stream's number. A call beyond the server's
+limit of concurrent streams waits here, and the wait counts in its latency.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from plimsoll.slo.verdict.accuracy import Answer
 
 _OK, _CONNECT, _PROTOCOL = int(Status.OK), int(Status.CONNECT), int(Status.PROTOCOL)
-#: How often a call that the server refused to begin is sent again, the first time after so long, then four times as long.
+#: How often a call that the server refused to begin is sent again, the first time after so long, then four times as
+#: long.
 _REFUSALS, _AGAIN_NS = 3, 1_000_000
 
 
@@ -84,8 +85,8 @@ class GrpcClient:
         return self._encoder.prepare(self._dialect.encode(payload))
 
     async def open(self, connections: int) -> None:
-        """Resolve the host and open the channels (with own connections, ``connections`` of them); wait for them at most the
-        connect timeout.
+        """Resolve the host and open the channels (with own connections, ``connections`` of them); wait for them at most
+        the connect timeout.
         """
         self.readers = Readers(
             asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
@@ -290,8 +291,9 @@ class GrpcClient:
         self._place(exchange)
 
     def refused(self, exchange: Exchange, limited: bool, t_ns: int) -> None:
-        """REFUSED_STREAM: nothing was begun (RFC 9113 section 8.7). A server that limits concurrent streams counts one that
-        has ended a moment longer than we do, so it gets the call again, a few times; one that sheds load refuses those too.
+        """REFUSED_STREAM: nothing was begun (RFC 9113 section 8.7). A server that limits concurrent streams counts one
+        that has ended a moment longer than we do, so it gets the call again, a few times; one that sheds load refuses
+        those too.
         """
         tries = self._tries.get(exchange, 0)
         if limited and tries < _REFUSALS:
@@ -371,7 +373,10 @@ class Encoder:
 
 
 def checked(request: GrpcRequest, headers: tuple[tuple[str, str], ...]) -> Metadata:
-    """The metadata of a call: its own, and the target's headers that it doesn't replace. Raises HarnessFault with every error."""
+    """The metadata of a call: its own, and the target's headers that it doesn't replace.
+
+    Raises HarnessFault with every error.
+    """
     given = {name for name, _ in request.metadata}
     extra = tuple((name.lower(), value.strip()) for name, value in headers if name.lower() not in given)
     errors = [error for name, value in request.metadata if (error := metadata_error(name, value))]

@@ -1,4 +1,4 @@
-"""One gRPC call outside of any run: a question to the server before or between loads, such as whether it is ready. It measures nothing."""
+"""This module makes one gRPC call outside of any load, such as whether a server is ready. It measures nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class Questions:
 
 
 async def ask_health(target: Target, timeout_s: float) -> tuple[bool, str]:
-    """(ready, what the server said). A server without a health service is ready: "" is what it said. Raises HarnessFault."""
+    """(ready, what the server said).
+
+    A server without a health service is ready: "" is what it said. Raises HarnessFault.
+    """
     questions = Questions(target, metadata_of(target))
     try:
         async with asyncio.timeout(timeout_s):

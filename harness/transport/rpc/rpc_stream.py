@@ -1,7 +1,7 @@
-"""One gRPC call on one HTTP/2 stream: what is written and when, and what arrives. What it means is judged off the clock.
+"""One gRPC call is one HTTP/2 stream: this module writes when it is due and stamps what arrives.
 
-Hot world: frame boundaries and message prefixes are all that is looked at while a call is on. Header blocks are kept as they
-came, under an empty name in ``exchange.headers``, and decoded when the exchange is settled.
+Hot world: frame boundaries and message prefixes are all that is looked at while a call is on. Header blocks are kept as
+they came, under an empty name in ``exchange.headers``, and decoded when the exchange is settled.
 """
 
 from __future__ import annotations
@@ -222,7 +222,10 @@ class Call:
                 self._player.cut()
 
     def _not_grpc(self, exchange: Exchange, data: memoryview, why: str, t_ns: int) -> None:
-        """The body holds no messages that we can take. A web server's page is kept for the error; anything else is the end."""
+        """The body holds no messages that we can take.
+
+        A web server's page is kept for the error; anything else is the end.
+        """
         if exchange.mark_end or not self._channel.is_page(exchange):
             self._abandon()
             self.finish(_PROTOCOL, why, t_ns)

@@ -1,8 +1,8 @@
 """What an OpenSLO indicator counts in the records of a run: events, each good or bad, and slices of time.
 
 An event is a value of an indicator held against a limit (a failed request is a bad one), or a measured request that is
-good or not; in slices always a request. Slices begin at t0 and an event belongs to the slice in which its request was due, so that no answer, however
-late, moves it to another. Nothing here passes or fails.
+good or not; in slices always a request. Slices begin at t0 and an event belongs to the slice in which its request was
+due, so that no answer, however late, moves it to another. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ class Values:
 
     @property
     def limits(self) -> tuple[Objective, ...]:
-        """The limits that an event is held against."""
         return (self.limit,)
 
     @property
     def entry(self) -> Scope:
-        """What one event is."""
         return catalogue()[self.limit.indicator].scope
 
 
@@ -48,7 +46,6 @@ class Requests:
 
     @property
     def entry(self) -> Scope:
-        """What one event is."""
         return "request"
 
 
@@ -67,7 +64,6 @@ class Component:
 
     @property
     def allowed(self) -> Fraction:
-        """The share that may be bad."""
         return 1 - self.target
 
 
@@ -90,8 +86,8 @@ class Terms:
 class Tally:
     """``bad`` bool[m] of the events of one component, the ``row`` each belongs to and when that was due (``at_ns``).
 
-    ``missing``: successful requests without an event. ``severity`` float64[m]: how many times over its hardest limit each event
-    is, +inf where it failed.
+    ``missing``: successful requests without an event. ``severity`` float64[m]: how many times over its hardest limit
+    each event is, +inf where it failed.
     """
 
     bad: BoolArray
@@ -105,7 +101,8 @@ def tally(events: Values | Requests, records: Records, sliced: bool = False) -> 
     """The events of the measured rows, in the order of the records.
 
     ``sliced``: for shares by slice an event is always a request. How many a slice has then does not depend on how they
-    went, which a mean over slices needs: else one more failure, where there was no value, would make its slice count more.
+    went, which a mean over slices needs: else one more failure, where there was no value, would make its slice count
+    more.
     """
     if isinstance(events, Values):
         measured = measure(catalogue()[events.limit.indicator], records, judged=True)
@@ -123,7 +120,7 @@ def tally(events: Values | Requests, records: Records, sliced: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """``count`` slices of ``slice_ns`` from t0; ``cut``: a last one that the run covered by less than half is left out."""
+    """``count`` slices of ``slice_ns`` from t0; ``cut``: a last one, covered by less than half, is left out."""
 
     count: int
     slice_ns: int
@@ -176,7 +173,8 @@ def slice_states(terms: Terms, counts: Sequence[Sliced]) -> tuple[BoolArray, Boo
     used = np.zeros(len(counts[0].total), np.bool_)
     bad = np.zeros(len(counts[0].total), np.bool_)
     for part, one in zip(terms.components, counts, strict=True):
-        # The fewest good events that a slice of each size needs, in whole numbers: 0.95 of 20 is 19, not 19.000000000000004.
+        # The fewest good events that a slice of each size needs, in whole numbers: 0.95 of 20 is 19, not
+        # 19.000000000000004.
         sizes, back = np.unique(one.total, return_inverse=True)
         needed = np.array([-((-part.slice_target * size) // 1) for size in sizes.tolist()], dtype=np.int64)[back]
         below = (one.total - one.bad < needed) & ~one.empty

@@ -1,7 +1,7 @@
 """Whether the promise of an OpenSLO objective was kept in a run, and whether the run shows it.
 
-Two answers, never mixed: what OpenSLO would have said of the counts (met or missed, and the burn rate), and PASS, FAIL or
-INCONCLUSIVE, which also knows the size of the sample. No data is INCONCLUSIVE, for each component of a composite.
+Two answers, never mixed: what OpenSLO would have said of the counts (met or missed, and the burn rate), and PASS, FAIL
+or INCONCLUSIVE, which also knows the size of the sample. No data is INCONCLUSIVE, for each component of a composite.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue, entries, succeeded
 from plimsoll.slo.objectives.objective import Promise, show
-from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, by_test, no_data
 from plimsoll.slo.objectives.openslo.counting import (
     Component,
     Grid,
@@ -32,7 +32,7 @@ from plimsoll.slo.objectives.openslo.place import span
 from plimsoll.slo.objectives.sentence import broken
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics import share
-from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.confidence import Probability, relative_entropy
 from plimsoll.slo.statistics.confidence import n_needed as entries_needed
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact
@@ -66,20 +66,16 @@ class Events:
 
     @property
     def n(self) -> int:
-        """Number of events."""
         return self.seen.n
 
     @property
     def loss(self) -> float:
-        """Share of bad ones; 0 for none."""
         return self.seen.bad / self.seen.n if self.seen.n else 0.0
 
     def p_few(self, limit: Fraction) -> float:
-        """p value of "the bad share is at most limit"."""
         return share.p_few(self.seen, limit, self.far)
 
     def p_many(self, limit: Fraction) -> float:
-        """p value of "the bad share is above limit"."""
         return share.p_many(self.seen, limit, self.far)
 
     def bounds(self, alpha: float) -> tuple[float, float]:
@@ -89,18 +85,19 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class SliceMean:
-    """The mean of slices' bad shares. ``n`` events; ``effective``: 1 / the largest weight of one, over the slices' memory."""
+    """The mean of slices' bad shares.
+
+    ``n`` events; ``effective``: 1 / the largest weight of one, over the slices' memory.
+    """
 
     n: int
     loss: float
     effective: float
 
     def p_few(self, limit: Fraction) -> float:
-        """p value of "the mean bad share is at most limit"."""
         return self._p(float(limit), few=True)
 
     def p_many(self, limit: Fraction) -> float:
-        """p value of "the mean bad share is above limit"."""
         return self._p(float(limit), few=False)
 
     def _p(self, limit: float, few: bool) -> float:
@@ -115,17 +112,6 @@ class SliceMean:
         high = _edge(self.loss, 1.0, lambda limit: self._p(limit, few=True) <= alpha)
         low = _edge(self.loss, 0.0, lambda limit: self._p(limit, few=False) <= alpha)
         return low, high
-
-
-def relative_entropy(y: float, mean: float) -> float:
-    """KL(y || mean) of two coins, in nats; infinite where ``mean`` rules ``y`` out."""
-    total = 0.0
-    for a, b in ((y, mean), (1 - y, 1 - mean)):
-        if a > 0:
-            if b <= 0:
-                return math.inf
-            total += a * math.log(a / b)
-    return max(total, 0.0)
 
 
 def _edge(inside: float, outside: float, rejected: Callable[[float], bool]) -> float:
@@ -176,7 +162,6 @@ class Sum:
 
     @property
     def burn(self) -> float:
-        """As observed."""
         return sum(part.burn(part.evidence.loss) for part in self.parts)
 
     @property
@@ -226,9 +211,6 @@ def _smallest_alpha(decides: Callable[[float], bool]) -> float:
         middle = (high + low) / 2
         high, low = (middle, low) if decides(math.exp(middle)) else (high, middle)
     return math.exp(high)
-
-
-_NAN = float("nan")
 
 
 def judge(
@@ -371,24 +353,8 @@ def _share(
         )
     if test.outcome == "INCONCLUSIVE":
         said.append(_more(test.n, test.n_needed))
-    return ObjectiveVerdict(
-        promise,
-        test.outcome,
-        observed,
-        (low, high),
-        test.n,
-        test.n_needed,
-        "; ".join(filter(None, said)),
-        missing,
-        test.bad,
-        test.allowed,
-        test.p_pass,
-        test.p_fail,
-        test.design_effect,
-        by=test.by,
-        entries=what,
-        fault="bad",
-    )
+    detail = "; ".join(filter(None, said))
+    return by_test(promise, test, observed, (low, high), detail, missing=missing, by=test.by, entries=what, fault="bad")
 
 
 def _sum(
@@ -410,7 +376,7 @@ def _sum(
     below, above = total.bounds(alpha)
     unit = float(terms.allowed)
     low, high = _share_of(above * unit), _share_of(below * unit)
-    observed = _share_of(total.burn * unit) if total.complete else _NAN
+    observed = _share_of(total.burn * unit) if total.complete else math.nan
     needed = 0 if outcome != "INCONCLUSIVE" else total.n_needed(alpha) if total.complete else None
     said = [_bounds(observed, low, high, confidence), *notes, *_components(parts), _without(missing)]
     said.append(_plain_answer(promise, total.burn) if total.complete else "")
@@ -442,7 +408,8 @@ def _components(parts: list[tuple[Component, Events | SliceMean]]) -> list[str]:
         weight = "" if part.weight == 1 else f" with weight {float(part.weight):g}"
         burn = evidence.loss / float(part.allowed)
         said.append(
-            f"{part.title}: {show(1 - evidence.loss, 'ratio')} of {show(float(part.target), 'ratio')}, burn {burn:.4g}{weight}"
+            f"{part.title}: {show(1 - evidence.loss, 'ratio')} of {show(float(part.target), 'ratio')}, burn "
+            f"{burn:.4g}{weight}"
         )
     return said
 
@@ -477,7 +444,6 @@ def _more(n: int, needed: int | None) -> str:
 def _no_data(
     terms: Terms, promise: Promise, missing: int, confidence: Probability, notes: list[str]
 ) -> ObjectiveVerdict:
-    """Nothing to judge by is never a pass."""
     wanted = {limit.indicator for part in terms.components for limit in part.events.limits}
     if missing and all(isinstance(part.events, Values) for part in terms.components):
         why = f"none of {missing} successful requests has {' or '.join(sorted(wanted))}. Measure what has it"
@@ -487,6 +453,4 @@ def _no_data(
         why = "nothing was measured; see the errors of the run, then measure again"
     needed = entries_needed(0, 0, terms.allowed, confidence)
     detail = "; ".join([f"no data: {why}", *notes])
-    return ObjectiveVerdict(
-        promise, "INCONCLUSIVE", _NAN, (_NAN, _NAN), 0, needed, detail, missing, p_pass=1.0, p_fail=1.0
-    )
+    return no_data(promise, detail, needed, missing=missing, p_pass=1.0, p_fail=1.0)

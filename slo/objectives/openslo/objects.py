@@ -1,7 +1,7 @@
 """The kinds of OpenSLO v1 other than the SLO itself: what one object may hold, checked key by key.
 
-Reading one object never looks at another: references stay names with their places, for ``plimsoll.slo.objectives.openslo.reading`` to
-follow.
+Reading one object never looks at another: references stay names with their places, for
+``plimsoll.slo.objectives.openslo.reading`` to follow.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """An object's name, its display name (else the name), and its annotations."""
+    """An object's name, and its display name (else the name)."""
 
     name: str
     title: str
-    annotations: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +57,9 @@ class Sli:
 
 
 @dataclass(frozen=True, slots=True)
-class DataSource:
-    """Where metrics come from."""
-
-    name: str
-    type: str
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
 class Condition:
     """When an alert fires: burn rate over ``lookback`` on the wrong side of ``threshold`` for ``after``."""
 
-    name: str
     severity: str
     operator: Literal["<=", ">=", "<", ">"]
     threshold: float
@@ -83,7 +72,6 @@ class Policy:
     """An alert policy: its condition, or a place that names one; ``breaching``: it speaks when that holds."""
 
     name: str
-    place: Place
     breaching: bool
     condition: Condition | None
     condition_ref: Place | None
@@ -97,12 +85,13 @@ def read_metadata(whole: Place) -> Metadata | None:
     place = whole.at("metadata")
     if not place.mapping(("name", "displayName", "labels", "annotations"), ("name",)):
         return None
-    name = place.at("name").name() if place.has("name") else None
-    title = place.at("displayName").text() if place.has("displayName") else None
+    name = place.at("name").name()
+    title = place.at("displayName").text()
     if place.filled("labels"):
         _read_labels(place.at("labels"))
-    annotations = _read_annotations(place.at("annotations")) if place.filled("annotations") else {}
-    return Metadata(name, title or name, annotations) if name is not None else None
+    if place.filled("annotations"):
+        _read_annotations(place.at("annotations"))
+    return Metadata(name, title or name) if name is not None else None
 
 
 def _read_labels(place: Place) -> None:
@@ -116,17 +105,13 @@ def _read_labels(place: Place) -> None:
             item.text()
 
 
-def _read_annotations(place: Place) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _read_annotations(place: Place) -> None:
     for key, item in _entries(place):
         prefix, slash, name = key.rpartition("/")
         right = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) if slash else True
         if not (right and _KEY.fullmatch(name)):
             item.error("is no annotation. Write prefix.example/name or name, of letters, digits, '-', '_' and '.'")
-        value = item.text()
-        if value is not None:
-            found[key] = value
-    return found
+        item.text()
 
 
 def _entries(place: Place) -> list[tuple[str, Place]]:
@@ -144,63 +129,57 @@ def read_head(whole: Place) -> tuple[str, Metadata | None] | None:
     version = whole.at("apiVersion")
     if whole.has("apiVersion") and version.value != VERSION:
         version.error(f"is {show(version.value)}. Only {VERSION} is read: write apiVersion: {VERSION}")
-    kind = whole.at("kind").one_of(KINDS) if whole.has("kind") else None
+    kind = whole.at("kind").one_of(KINDS)
     return (kind or "", read_metadata(whole))
 
 
 def describe(spec: Place) -> None:
     """Check the description that every spec may have."""
-    if spec.has("description"):
-        spec.at("description").text(LONGEST_DESCRIPTION)
+    spec.at("description").text(LONGEST_DESCRIPTION)
 
 
-def read_data_source(meta: Metadata | None, spec: Place) -> DataSource | None:
-    """A DataSource."""
+def read_data_source(meta: Metadata | None, spec: Place) -> str | None:
+    """Its type."""
     if not spec.mapping(("description", "type", "connectionDetails"), ("type",)):
         return None
     describe(spec)
-    kind = spec.at("type").text() if spec.has("type") else None
+    kind = spec.at("type").text()
     if kind == "plimsoll" and spec.has("connectionDetails"):
         spec.at("connectionDetails").warn("is not used: Plimsoll's metrics come from the run itself")
-    return DataSource(meta.name, kind, spec) if meta and kind else None
+    return kind if meta else None
 
 
 def read_service(spec: Place) -> None:
-    """A Service."""
     if spec.value is not None and spec.mapping(("description",)):
         describe(spec)
 
 
 def read_notification_target(spec: Place) -> None:
-    """An AlertNotificationTarget."""
     if spec.mapping(("description", "target"), ("target",)):
         describe(spec)
-        if spec.has("target"):
-            spec.at("target").text()
+        spec.at("target").text()
 
 
 def read_condition(meta: Metadata | None, spec: Place) -> Condition | None:
-    """An AlertCondition."""
     if not spec.mapping(("description", "severity", "condition"), ("severity", "condition")):
         return None
     describe(spec)
-    severity = spec.at("severity").text() if spec.has("severity") else None
+    severity = spec.at("severity").text()
     place = spec.at("condition")
     keys = ("kind", "op", "threshold", "lookbackWindow", "alertAfter")
     if not (spec.has("condition") and place.mapping(keys, ("threshold", "lookbackWindow"))):
         return None
-    if place.has("kind"):
-        place.at("kind").one_of(("burnrate",))
-    lookback = read_duration(place.at("lookbackWindow")) if place.has("lookbackWindow") else None
+    place.at("kind").one_of(("burnrate",))
+    lookback = read_duration(place.at("lookbackWindow"))
     after = read_duration(place.at("alertAfter"), zero=True) if place.has("alertAfter") else Duration("0m", 0, "")
-    threshold = place.at("threshold").number() if place.has("threshold") else None
+    threshold = place.at("threshold").number()
     if threshold is not None and threshold <= 0:
         place.at("threshold").error("is not above 0. Give a burn rate: 1 spends the budget exactly in its period")
         threshold = None
     operator = _read_operator(place)
     if not (meta and severity and operator and lookback and after) or threshold is None:
         return None
-    return Condition(meta.name, severity, operator, float(threshold), lookback, after)
+    return Condition(severity, operator, float(threshold), lookback, after)
 
 
 def _read_operator(place: Place) -> Literal["<=", ">=", "<", ">"] | None:
@@ -245,7 +224,7 @@ def read_policy(meta: Metadata | None, spec: Place) -> Policy | None:
     targets = _read_targets(spec.at("notificationTargets")) if spec.has("notificationTargets") else ()
     if meta is None:
         return None
-    return Policy(meta.name, spec, bool(when.get("alertWhenBreaching")), condition, condition_ref, targets)
+    return Policy(meta.name, bool(when.get("alertWhenBreaching")), condition, condition_ref, targets)
 
 
 def _read_targets(place: Place) -> tuple[Place, ...]:
@@ -306,8 +285,7 @@ def read_sli(meta: Metadata | None, spec: Place) -> Sli | None:
 def _read_ratio(name: str, spec: Place, place: Place) -> Sli | None:
     if not place.mapping(("counter", "good", "bad", "total", "raw", "rawType")):
         return None
-    if place.has("counter"):
-        place.at("counter").boolean()
+    place.at("counter").boolean()
     parts = [key for key in ("good", "bad", "total", "raw") if place.has(key)]
     sources = {key: source for key in parts if (source := _read_metric(place.at(key))) is not None}
     kind = place.at("rawType").one_of(("success", "failure")) if place.has("rawType") else None
@@ -329,8 +307,8 @@ def _read_metric(place: Place) -> Source | None:
     source = place.at("metricSource")
     if not source.mapping(("metricSourceRef", "type", "spec")):
         return None
-    ref = source.at("metricSourceRef").text() if source.has("metricSourceRef") else None
-    kind = source.at("type").text() if source.has("type") else None
+    ref = source.at("metricSourceRef").text()
+    kind = source.at("type").text()
     if not source.has("metricSourceRef") and not source.has("type"):
         source.error("has neither metricSourceRef nor type. Write type: plimsoll, or the name of a DataSource")
         return None
@@ -378,7 +356,7 @@ class Foreign:
 Bound = Threshold | Requests | Foreign
 
 
-def bind(sli: Sli, sources: Mapping[str, DataSource | None]) -> Bound | None:
+def bind(sli: Sli, sources: Mapping[str, str | None]) -> Bound | None:
     """What an SLI counts; None when it can't be, which is then said."""
     parts: dict[str, Source] = {"thresholdMetric": sli.threshold} if sli.threshold else dict(sli.ratio)
     types = {key: _type(source, sources) for key, source in parts.items()}
@@ -399,7 +377,7 @@ def bind(sli: Sli, sources: Mapping[str, DataSource | None]) -> Bound | None:
     return _events(parts["raw"].spec, "success" if sli.raw_type == "success" else "failure")
 
 
-def _type(source: Source, sources: Mapping[str, DataSource | None]) -> str | None:
+def _type(source: Source, sources: Mapping[str, str | None]) -> str | None:
     kind = source.type
     if source.ref is not None:
         if source.ref not in sources:
@@ -408,12 +386,12 @@ def _type(source: Source, sources: Mapping[str, DataSource | None]) -> str | Non
         found = sources[source.ref]
         if found is None:
             return None  # its own errors are said already
-        if kind is not None and kind != found.type:
+        if kind is not None and kind != found:
             source.place.at("type").error(
-                f"is {show(kind)}, but the DataSource {source.ref} is {show(found.type)}. Remove one of them"
+                f"is {show(kind)}, but the DataSource {source.ref} is {show(found)}. Remove one of them"
             )
             return None
-        kind = found.type
+        kind = found
     if kind is not None and kind != TYPE and kind.lower() == TYPE:
         source.place.at("type").error(f"is {show(kind)}. Write {TYPE}, in lower case")
         return None
@@ -517,8 +495,8 @@ def values(bound: Threshold | Foreign, objective: Place) -> Values | None:
     missing = [key for key in ("op", "value") if not objective.has(key)]
     for key in missing:
         objective.at(key).error("is missing: a thresholdMetric needs op and value. Add it, like op: lte and value: 200")
-    word = objective.at("op").one_of(tuple(OPERATORS)) if objective.has("op") else None
-    number = objective.at("value").number() if objective.has("value") else None
+    word = objective.at("op").one_of(tuple(OPERATORS))
+    number = objective.at("value").number()
     if word is None or number is None:
         return None
     if isinstance(bound, Foreign):

@@ -35,12 +35,15 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``value`` at ``path`` of one object of a file."""
+    """``value`` at ``path`` of one object of a file. ``absent``: nothing stands there, so its readers give None and say
+    nothing: ``mapping`` of what is around it says which keys must be there.
+    """
 
     value: Any
     path: Path
     written: Written
     findings: Findings
+    absent: bool = False
 
     @property
     def line(self) -> int:
@@ -88,7 +91,7 @@ class Place:
     def at(self, key: str) -> Place:
         """What stands under a key; value None where nothing does."""
         value = self.value.get(key) if isinstance(self.value, dict) else None
-        return Place(value, (*self.path, key), self.written, self.findings)
+        return Place(value, (*self.path, key), self.written, self.findings, not self.has(key))
 
     def mapping(self, known: Sequence[str], required: Iterable[str] = ()) -> bool:
         """Whether this is a mapping; notes every key that is unknown or missing."""
@@ -104,7 +107,8 @@ class Place:
         return True
 
     def items(self) -> tuple[Place, ...] | None:
-        """The places of a list's items."""
+        if self.absent:
+            return None
         if not isinstance(self.value, list):
             self.error(f"is {show(self.value)}, not a list. Write lines that start with a dash")
             return None
@@ -114,6 +118,8 @@ class Place:
 
     def text(self, longest: int | None = None) -> str | None:
         """A text that is not empty."""
+        if self.absent:
+            return None
         if not isinstance(self.value, str):
             quote = "Give one" if self.value is None else "Put it in quotes"
             self.error(f"is {show(self.value)}, not a text. {quote}")
@@ -138,7 +144,8 @@ class Place:
         return None
 
     def boolean(self) -> bool | None:
-        """true or false."""
+        if self.absent:
+            return None
         if isinstance(self.value, bool):
             return self.value
         self.error(f"is {show(self.value)}, not true or false. Write one of these two words")
@@ -146,6 +153,8 @@ class Place:
 
     def number(self) -> Fraction | None:
         """A finite number, exactly as written."""
+        if self.absent:
+            return None
         if isinstance(self.value, (int, float)) and not isinstance(self.value, bool) and math.isfinite(self.value):
             return Fraction(repr(self.value))
         self.error(f"is {show(self.value)}, not a number. Write one like 0.99, without quotes or a unit")
@@ -153,6 +162,8 @@ class Place:
 
     def one_of(self, names: Sequence[str]) -> str | None:
         """One of some words, spelt exactly so."""
+        if self.absent:
+            return None
         if isinstance(self.value, str) and self.value in names:
             return self.value
         self.error(f"is {show(self.value)}. {nearest(str(self.value), names)}Allowed: {', '.join(names)}")
@@ -212,6 +223,8 @@ class Duration:
 
 def read_duration(place: Place, *, zero: bool = False) -> Duration | None:
     """The duration at a place; an error, or a warning for what is probably a minute written as a month."""
+    if place.absent:
+        return None
     found = re.fullmatch(r"([0-9]{1,9})([A-Za-z])", place.value) if isinstance(place.value, str) else None
     if found is None or found[2] not in UNITS:
         place.error(f"is {show(place.value)}, not a duration. {_HOW}")

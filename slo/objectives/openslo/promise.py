@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import entries
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.ledger import Account, AlertRule, Ledger
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict
 from plimsoll.slo.objectives.openslo.counting import (
@@ -40,29 +40,16 @@ class Promised:
     indicator: str
     target: Fraction
     text: str
+    statistic: str = "ratio"
+    operator: Literal[">="] = ">="
+    unit: str = "ratio"
 
     def __str__(self) -> str:
         return self.text
 
     @property
-    def statistic(self) -> str:
-        """A share."""
-        return "ratio"
-
-    @property
-    def operator(self) -> Literal[">="]:
-        """Of the good share more is better."""
-        return ">="
-
-    @property
     def threshold(self) -> float:
-        """The target, 0..1."""
         return float(self.target)
-
-    @property
-    def unit(self) -> str:
-        """``ratio``."""
-        return "ratio"
 
     @property
     def allowed(self) -> Fraction:
@@ -101,7 +88,6 @@ class Slo:
 
     @property
     def promise(self) -> Promised:
-        """What the verdict is about."""
         return Promised(self.name, self.target, f"slo({self.name}) >= {percent(self.target)}")
 
     @property
@@ -216,9 +202,9 @@ def budget(slo: Slo) -> str:
 
 
 def alert(rule: AlertRule) -> str:
-    """One alert rule."""
     held = f" for {span(rule.after_ns)}" if rule.after_ns else ""
-    return f"{rule.name} ({rule.severity}): burn rate over {span(rule.long_ns)} {_BURN[rule.operator]} {rule.factor:g}{held}"
+    burn = f"burn rate over {span(rule.long_ns)} {_BURN[rule.operator]} {rule.factor:g}{held}"
+    return f"{rule.name} ({rule.severity}): {burn}"
 
 
 def lines(slo: Slo) -> list[tuple[str, str]]:

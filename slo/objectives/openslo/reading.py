@@ -17,27 +17,11 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from plimsoll.documents import files
-from plimsoll.slo.objectives.budgets.ledger import AlertRule
+from plimsoll.slo.objectives.ledger import AlertRule
 from plimsoll.slo.objectives.objective import LEAST_SHARE, ObjectiveError, other_than_objectives, read_text
 from plimsoll.slo.objectives.openslo import objects
 from plimsoll.slo.objectives.openslo.counting import Component, Empty, Method, Requests, Terms, Values
-from plimsoll.slo.objectives.openslo.objects import (
-    Bound,
-    Condition,
-    DataSource,
-    Foreign,
-    Metadata,
-    Policy,
-    Sli,
-    Threshold,
-    bind,
-    dangling,
-    describe,
-    read_alert_policy_item,
-    read_metadata,
-    read_sli,
-    values,
-)
+from plimsoll.slo.objectives.openslo.objects import Bound, Condition, Foreign, Metadata, Policy, Sli, Threshold
 from plimsoll.slo.objectives.openslo.place import (
     UNITS,
     Duration,
@@ -52,6 +36,14 @@ from plimsoll.slo.objectives.openslo.promise import Slo, percent
 
 # -- one object of kind SLO, checked key by key -----------------------------------------------------------------------
 
+_SLO_KEYS = (
+    *("description", "service", "indicator", "indicatorRef"),
+    *("timeWindow", "budgetingMethod", "objectives", "alertPolicies"),
+)
+_OBJECTIVE_KEYS = (
+    *("displayName", "op", "value", "target", "targetPercent", "timeSliceTarget", "timeSliceWindow"),
+    *("indicator", "indicatorRef", "compositeWeight"),
+)
 METHODS: tuple[Method, ...] = ("Occurrences", "Timeslices", "RatioTimeslices")
 EMPTY_SLICES = "plimsoll.io/empty-slices"
 PRODUCTION_RATE = "plimsoll.io/production-rate"
@@ -105,25 +97,14 @@ class SloRead:
 
 
 def read_slo(meta: Metadata | None, whole: Place) -> SloRead | None:
-    """An SLO object."""
     spec = whole.at("spec")
-    keys = (
-        "description",
-        "service",
-        "indicator",
-        "indicatorRef",
-        "timeWindow",
-        "budgetingMethod",
-        "objectives",
-        "alertPolicies",
-    )
-    if not spec.mapping(keys, ("service", "budgetingMethod", "objectives")):
+    if not spec.mapping(_SLO_KEYS, ("service", "budgetingMethod", "objectives")):
         return None
-    describe(spec)
-    service = spec.at("service").text() if spec.has("service") else None
-    method = cast(Method | None, spec.at("budgetingMethod").one_of(METHODS)) if spec.has("budgetingMethod") else None
+    objects.describe(spec)
+    service = spec.at("service").text()
+    method = cast(Method | None, spec.at("budgetingMethod").one_of(METHODS))
     window = _read_window(spec)
-    objectives = _read_objectives(spec.at("objectives"), method) if spec.has("objectives") else ()
+    objectives = _read_objectives(spec.at("objectives"), method)
     composite = any(item.composite for item in objectives)
     own = [key for key in ("indicator", "indicatorRef") if spec.has(key)]
     indicator = None
@@ -140,7 +121,7 @@ def read_slo(meta: Metadata | None, whole: Place) -> SloRead | None:
         indicator = _read_indicator(spec, own[0])
     policies = []
     for item in (spec.at("alertPolicies").items() or ()) if spec.filled("alertPolicies") else ():
-        policy = read_alert_policy_item(item)
+        policy = objects.read_alert_policy_item(item)
         policies += [policy] if policy is not None else []
     empty, production = _read_annotations(whole, method)
     return SloRead(
@@ -154,8 +135,8 @@ def _read_indicator(place: Place, key: str) -> Sli | Place | None:
         return inner if inner.text() else None
     if not inner.mapping(("metadata", "spec"), ("metadata", "spec")):
         return None
-    meta = read_metadata(inner)
-    return read_sli(meta, inner.at("spec")) if inner.has("spec") else None
+    meta = objects.read_metadata(inner)
+    return objects.read_sli(meta, inner.at("spec")) if inner.has("spec") else None
 
 
 # -- the period -----------------------------------------------------------------------------------------------
@@ -174,8 +155,8 @@ def _read_window(spec: Place) -> Window | None:
     item = items[0]
     if not item.mapping(("duration", "isRolling", "calendar"), ("duration",)):
         return None
-    duration = read_duration(item.at("duration")) if item.has("duration") else None
-    rolling = item.at("isRolling").boolean() if item.has("isRolling") else None
+    duration = read_duration(item.at("duration"))
+    rolling = item.at("isRolling").boolean()
     calendar = _read_calendar(item.at("calendar")) if item.has("calendar") else None
     if rolling is True and item.has("calendar"):
         item.error("is rolling and has a calendar. Remove calendar, or write isRolling: false")
@@ -193,7 +174,7 @@ def _read_window(spec: Place) -> Window | None:
 def _read_calendar(place: Place) -> str | None:
     if not place.mapping(("startTime", "timeZone"), ("startTime", "timeZone")):
         return None
-    start = place.at("startTime").text() if place.has("startTime") else None
+    start = place.at("startTime").text()
     if start is not None:
         try:
             datetime.strptime(start, "%Y-%m-%d %H:%M:%S")
@@ -202,7 +183,7 @@ def _read_calendar(place: Place) -> str | None:
                 f"is {show(start)}. Write date and time, 24 hours, no zone: 2026-01-01 00:00:00"
             )
             start = None
-    zone = place.at("timeZone").text() if place.has("timeZone") else None
+    zone = place.at("timeZone").text()
     if zone is not None and not _zone_exists(zone, place.at("timeZone")):
         zone = None
     return f"calendar periods from {start} {zone}" if start and zone else None
@@ -236,36 +217,24 @@ def _read_objectives(place: Place, method: Method | None) -> tuple[ObjectiveRead
 
 
 def _read_objective(place: Place, method: Method | None) -> ObjectiveRead | None:
-    keys = (
-        "displayName",
-        "op",
-        "value",
-        "target",
-        "targetPercent",
-        "timeSliceTarget",
-        "timeSliceWindow",
-        "indicator",
-        "indicatorRef",
-        "compositeWeight",
-    )
-    if not place.mapping(keys):
+    if not place.mapping(_OBJECTIVE_KEYS):
         return None
-    title = place.at("displayName").text() if place.has("displayName") else None
+    title = place.at("displayName").text()
     slice_target, window = _read_slices(place, method)
     own = [key for key in ("indicator", "indicatorRef") if place.has(key)]
     if len(own) == 2:
         place.error("has both indicator and indicatorRef. Give exactly one")
     weight = Fraction(1)
     if place.has("compositeWeight"):
-        found = place.at("compositeWeight").number()
+        key = place.at("compositeWeight")
+        found = key.number()
         if found is not None and found <= 0:
-            place.at("compositeWeight").error("is not above 0. Give a weight like 0.5; 1 is the default")
+            key.error("is not above 0. Give a weight like 0.5; 1 is the default")
         elif found is not None and not 1 / _MOST_WEIGHT <= found <= _MOST_WEIGHT:
-            place.at("compositeWeight").error("is not from 1e-6 to 1e6. Give a weight like 0.5; 1 is the default")
-        elif found is not None:
-            weight = found
+            key.error("is not from 1e-6 to 1e6. Give a weight like 0.5; 1 is the default")
+        weight = found or weight
         if not own:
-            place.at("compositeWeight").error("belongs to a composite. Give this objective an indicator, or remove it")
+            key.error("belongs to a composite. Give this objective an indicator, or remove it")
     indicator = _read_indicator(place, own[0]) if len(own) == 1 else None
     return ObjectiveRead(place, title, _read_target(place), slice_target, window, weight, indicator, bool(own))
 
@@ -296,16 +265,10 @@ def _read_target(place: Place) -> Fraction | None:
 
 
 def _read_slices(place: Place, method: Method | None) -> tuple[Fraction, Duration | None]:
-    target: Fraction | None = Fraction(0)
-    window = None
-    if place.has("timeSliceWindow"):
-        window = read_slice_window(place.at("timeSliceWindow"))
-    if place.has("timeSliceTarget"):
-        target = place.at("timeSliceTarget").number()
-        if target is not None and not 0 < target <= 1:
-            place.at("timeSliceTarget").error(
-                f"is {show(place.at('timeSliceTarget').value)}. Give a share above 0, up to 1"
-            )
+    window, share = read_slice_window(place.at("timeSliceWindow")), place.at("timeSliceTarget")
+    target = share.number()
+    if target is not None and not 0 < target <= 1:
+        share.error(f"is {show(share.value)}. Give a share above 0, up to 1")
     if method is not None:
         for key, wanted in zip(("timeSliceTarget", "timeSliceWindow"), _SLICE_KEYS[method], strict=True):
             if wanted and not place.has(key):
@@ -356,7 +319,6 @@ class Outside:
 
     @property
     def why(self) -> str:
-        """What it is and what to do."""
         return (
             f"SLO {self.name}: its metrics come from {self.type}, which a run does not have. Bind it with "
             "metricSource.type: plimsoll, or move it to another file"
@@ -365,9 +327,7 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file holds: its ``text``, promises to judge, those of other systems, warnings, and how many objects of each
-    kind.
-    """
+    """A file: its ``text``, promises to judge, those of other systems, warnings, how many objects of each kind."""
 
     file: str
     text: str
@@ -377,7 +337,10 @@ class Loaded:
     kinds: Mapping[str, int]
 
     def to_judge(self) -> tuple[Slo, ...]:
-        """Every promise of the file. Raises ``ObjectiveError`` when one can't be judged, for then no PASS would be true."""
+        """Every promise of the file.
+
+        Raises ``ObjectiveError`` when one can't be judged, for then no PASS would be true.
+        """
         errors = [f"{self.file}: {one.why}" for one in self.outside]
         if not errors and not self.slos:
             errors.append(f"{self.file}: there is no SLO in it, so nothing is promised. Add an object of kind SLO")
@@ -435,7 +398,7 @@ class _Objects:
     findings: Findings
     seen: list[tuple[str, str]] = field(default_factory=list)
     first: dict[tuple[str, str], int] = field(default_factory=dict)
-    sources: dict[str, DataSource | None] = field(default_factory=dict)
+    sources: dict[str, str | None] = field(default_factory=dict)
     slis: dict[str, Sli | None] = field(default_factory=dict)
     conditions: dict[str, Condition | None] = field(default_factory=dict)
     policies: dict[str, Policy | None] = field(default_factory=dict)
@@ -444,7 +407,6 @@ class _Objects:
     slos: list[SloRead] = field(default_factory=list)
 
     def read(self, whole: Place) -> None:
-        """Take in one object."""
         head = objects.read_head(whole)
         if head is None:
             return
@@ -479,7 +441,7 @@ class _Objects:
 
     def promises(self) -> tuple[tuple[Slo, ...], tuple[Outside, ...]]:
         """Follow every reference and build every promise that can be."""
-        bound = {name: bind(sli, self.sources) if sli else None for name, sli in self.slis.items()}
+        bound = {name: objects.bind(sli, self.sources) if sli else None for name, sli in self.slis.items()}
         for policy in self.policies.values():
             if policy is not None:
                 self._rule(policy)
@@ -496,12 +458,12 @@ class _Objects:
     def _rule(self, policy: Policy) -> AlertRule | None:
         for place in policy.target_refs:
             if isinstance(place.value, str) and place.value not in self.targets:
-                dangling(place, place.value, "AlertNotificationTarget", self.targets)
+                objects.dangling(place, place.value, "AlertNotificationTarget", self.targets)
         condition = policy.condition
         if policy.condition_ref is not None and isinstance(policy.condition_ref.value, str):
             name = policy.condition_ref.value
             if name not in self.conditions:
-                dangling(policy.condition_ref, name, "AlertCondition", self.conditions)
+                objects.dangling(policy.condition_ref, name, "AlertCondition", self.conditions)
             condition = self.conditions.get(name)
         if condition is None or not policy.breaching:
             return None
@@ -524,7 +486,7 @@ class _Objects:
                 if not isinstance(item.value, str):
                     continue
                 if item.value not in self.policies:
-                    dangling(item, item.value, "AlertPolicy", self.policies)
+                    objects.dangling(item, item.value, "AlertPolicy", self.policies)
                 policy = self.policies.get(item.value)
             else:
                 policy = item
@@ -537,9 +499,9 @@ class _Objects:
     def _bound(self, indicator: Sli | Place | None, bound: Mapping[str, Bound | None]) -> Bound | None:
         if isinstance(indicator, Place):
             if indicator.value not in bound:
-                dangling(indicator, indicator.value, "SLI", bound)
+                objects.dangling(indicator, indicator.value, "SLI", bound)
             return bound.get(indicator.value)
-        return bind(indicator, self.sources) if indicator else None
+        return objects.bind(indicator, self.sources) if indicator else None
 
     def _build(self, slo: SloRead, bound: Mapping[str, Bound | None]) -> list[Slo | Outside]:
         rules = self._rules(slo)
@@ -550,8 +512,8 @@ class _Objects:
         each = [self._bound(item.indicator, bound) if slo.composite else whole for item in slo.objectives]
         if _is_threshold(whole) and len(slo.objectives) > 1:
             slo.spec.at("objectives").error(
-                f"has {len(slo.objectives)} objectives on one thresholdMetric. OpenSLO allows one: write an SLO for each, "
-                "or give each objective its own indicator (a composite)"
+                f"has {len(slo.objectives)} objectives on one thresholdMetric. OpenSLO allows one: write an SLO for "
+                "each, or give each objective its own indicator (a composite)"
             )
         foreign = [one for one in each if isinstance(one, Foreign)]
         parts = [_component(slo, i, one) for i, one in enumerate(each)]
@@ -583,7 +545,7 @@ def _component(slo: SloRead, number: int, found: Bound | None) -> Component | No
     if found is None:
         return None
     if not isinstance(found, Requests) and _is_threshold(found):
-        events = values(found, item.place)
+        events = objects.values(found, item.place)
     else:
         if item.place.has("value"):
             item.place.at("value").error("goes with a thresholdMetric only, and this is a ratioMetric. Remove it")

@@ -1,7 +1,7 @@
 """Named sets of limits that others have published: ``preset("mlperf/llama3.1-8b/server")``.
 
-Each ``*.yaml`` beside this file is one family, as data with its sources; this module reads and finds them. It judges nothing,
-and it holds no limit that has no source.
+Each ``*.yaml`` beside this file is one family, as data with its sources; this module reads and finds them. It judges
+nothing, and it holds no limit that has no source.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ TITLES = {"server": "Server", "single_stream": "SingleStream", "multi_stream": "
 class Preset:
     """One benchmark in one scenario, or one published target for anybody's run.
 
-    ``objectives``: texts that ``plimsoll.slo.objectives.objective.parse`` reads; none where the benchmark has no latency limit. ``scenario``: the
-    scenario kind that the limits are for, "" for any. ``min_duration_ns`` and ``min_queries`` (of an offline run: samples): less than that
-    is no result of this benchmark; 0 where there is no such rule. ``confidence`` is the one that its own rules judge with. ``source`` says where the numbers
-    stand, ``notes`` where the sources disagree.
+    ``objectives``: texts that ``plimsoll.slo.objectives.objective.parse`` reads; none where the benchmark has no
+    latency limit. ``scenario``: the scenario kind that the limits are for, "" for any. ``min_duration_ns`` and
+    ``min_queries`` (of an offline run: samples): less than that is no result of this benchmark; 0 where there is no
+    such rule. ``confidence`` is the one that its own rules judge with. ``source`` says where the numbers stand,
+    ``notes`` where the sources disagree.
     """
 
     name: str
@@ -40,11 +41,11 @@ class Preset:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with the fields' names."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     def shortfalls(self, kind: str, min_duration_ns: int, min_queries: int) -> tuple[str, ...]:
-        """Why a run of this kind, duration and number of queries (or samples) is no result of the benchmark; none: it may be.
+        """Why a run of this kind, duration and number of queries (or samples) is no result of the benchmark; none: it
+        may be.
 
         What was planned can be asked about before a run, what was done after it.
         """
@@ -72,7 +73,10 @@ class UnknownPresetError(ValueError):
 
 
 def preset(name: str) -> Preset:
-    """The preset of this name. Raises ``UnknownPresetError``, whose message names near matches and the way to list all."""
+    """The preset of this name.
+
+    Raises ``UnknownPresetError``, whose message names near matches and the way to list all.
+    """
     known = presets()
     if name in known:
         return known[name]
@@ -98,31 +102,20 @@ def _family(path: Path) -> list[Preset]:
 
 
 def _one(document: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> Preset:
-    if "objectives" in entry:
-        return _target(document, name, entry)
-    last = name.rsplit("/", 1)[-1]
-    scenario = "server" if last == "interactive" else last
-    rules = {**document["scenarios"][scenario], **entry}
+    rules: Mapping[str, Any]
+    if "objectives" in entry:  # a published target, for a run of any kind and length
+        scenario, rules, objectives = "", {"min_duration": "0s", "min_queries": 0}, entry["objectives"]
+    else:
+        last = name.rsplit("/", 1)[-1]
+        scenario = "server" if last == "interactive" else last
+        rules = {**document["scenarios"][scenario], **entry}
+        objectives = [f"p99({indicator}) <= {limit}" for indicator, limit in entry.get("limits", {}).items()]
     return Preset(
         name=f"{document['family']}/{name}",
-        objectives=tuple(f"p99({indicator}) <= {limit}" for indicator, limit in entry.get("limits", {}).items()),
+        objectives=tuple(objectives),
         scenario=scenario,
         min_duration_ns=int(rules["min_duration"].removesuffix("s")) * _SECONDS,
         min_queries=int(rules["min_queries"]),
-        confidence=document["confidence"],
-        source=entry["source"],
-        notes=tuple(entry.get("notes", ())),
-    )
-
-
-def _target(document: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> Preset:
-    """A published target: objectives as they stand, for a run of any kind and length."""
-    return Preset(
-        name=f"{document['family']}/{name}",
-        objectives=tuple(entry["objectives"]),
-        scenario="",
-        min_duration_ns=0,
-        min_queries=0,
         confidence=document["confidence"],
         source=entry["source"],
         notes=tuple(entry.get("notes", ())),

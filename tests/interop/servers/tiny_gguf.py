@@ -1,4 +1,5 @@
-"""Writes a llama of two layers with random weights and a vocabulary of bytes as GGUF: a model that says nothing, really served.
+"""Writes a llama of two layers with random weights and a vocabulary of bytes as GGUF: a model that says nothing, really
+served.
 
 ``tiny_gguf.py PATH``, in the environment of llama-cpp-python (``gguf`` is there). No weights are fetched.
 """

@@ -1,4 +1,5 @@
-"""headers = first byte of the answer's headers - due: a metric of an outside package, announced by its entry point alone.
+"""headers = first byte of the answer's headers - due: a metric of an outside package, announced by its entry point
+alone.
 
 An answer without headers is missing. A failed request ranks as +inf. Source: this test.
 """

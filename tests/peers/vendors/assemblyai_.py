@@ -1,7 +1,7 @@
 """AssemblyAI's SDK in a live session with the server at the given address: audio in, turns out; prints one JSON object.
 
-``assemblyai_.py URL [MS]``: a session of 1.2 s of audio at its pace, and one whose messages of MS ms are refused. Run by
-tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
+``assemblyai_.py URL [MS]``: a session of 1.2 s of audio at its pace, and one whose messages of MS ms are refused. Run
+by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
 """
 
 from __future__ import annotations

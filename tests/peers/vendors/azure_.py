@@ -1,4 +1,5 @@
-"""Azure's SDK (its own native client) against the server at the given address: live recognition and speech; prints one JSON object.
+"""Azure's SDK (its own native client) against the server at the given address: live recognition and speech; prints one
+JSON object.
 
 ``azure_.py URL FAILING_URL``: at the second the key is refused. Run by tests/e2e/test_fakes_by_sdk.py in
 .venv-vendors; not imported by the suite.

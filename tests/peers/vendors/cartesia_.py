@@ -1,4 +1,5 @@
-"""Cartesia's SDK against the server at the given address: recognition by hand and by turns, and speech; prints one JSON object.
+"""Cartesia's SDK against the server at the given address: recognition by hand and by turns, and speech; prints one JSON
+object.
 
 Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
 """

@@ -1,4 +1,5 @@
-"""ElevenLabs' SDK against the server at the given address: Scribe in real time, and speech from text in pieces; prints one JSON object.
+"""ElevenLabs' SDK against the server at the given address: Scribe in real time, and speech from text in pieces; prints
+one JSON object.
 
 Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
 """

@@ -1,7 +1,9 @@
-"""Google's and NVIDIA's SDKs against servers at the given addresses: recognition and speech over gRPC; prints one JSON object.
+"""Google's and NVIDIA's SDKs against servers at the given addresses: recognition and speech over gRPC; prints one JSON
+object.
 
-``google_riva.py GOOGLE GOOGLE_FAILING GOOGLE_TTS RIVA`` (grpc://host:port each); at the second the call fails with a status. One
-process for all, for the imports take seconds. Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
+``google_riva.py GOOGLE GOOGLE_FAILING GOOGLE_TTS RIVA`` (grpc://host:port each); at the second the call fails with a
+status. One process for all, for the imports take seconds. Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not
+imported by the suite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Anthropic's, Ollama's and Hugging Face's SDKs against servers at the given addresses; prints one JSON object.
 
-``http_llm.py ANTHROPIC OLLAMA TGI``: whole and streamed answers, thought, errors before and within a stream; the fakes' header
-``x-fake`` says how each answer goes. Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
+``http_llm.py ANTHROPIC OLLAMA TGI``: whole and streamed answers, thought, errors before and within a stream; the fakes'
+header ``x-fake`` says how each answer goes. Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the
+suite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""OpenAI's and Ollama's SDKs on the bundled server at the given address: realtime sessions, and streamed lines; prints one JSON object.
+"""OpenAI's and Ollama's SDKs on the bundled server at the given address: realtime sessions, and streamed lines; prints
+one JSON object.
 
-The realtime sessions go over the SDK's own WebSocket connection. Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not
-imported by the suite.
+The realtime sessions go over the SDK's own WebSocket connection. Run by tests/e2e/test_fakes_by_sdk.py in
+.venv-vendors; not imported by the suite.
 """
 
 from __future__ import annotations

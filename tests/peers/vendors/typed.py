@@ -1,7 +1,8 @@
 """What an SDK's own types make of a message: its class, its fields, and all that is wrong with it by that class.
 
-SDKs that are generated build their models without a look at the fields, so that a wrong message passes in silence. Here each
-is held against its class: what is missing or of the wrong type, and what the class doesn't know (a field that only a fake has).
+SDKs that are generated build their models without a look at the fields, so that a wrong message passes in silence. Here
+each is held against its class: what is missing or of the wrong type, and what the class doesn't know (a field that only
+a fake has).
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from plimsoll.harness.live.state import LiveState
-from plimsoll.reports.documents import live as page
-from plimsoll.reports.documents import live_metrics as exposition
-from plimsoll.reports.models.live_parts import LiveReport, RunPart
+from plimsoll.reports.documents.live import LiveReport, RunPart
+from plimsoll.reports.formats import openmetrics
+from plimsoll.reports.formats.html_ import live_look
 from plimsoll.slo.objectives.objective import parse
 from tests.unit.harness.live_runs import S, beginning, open_plan, status
 
@@ -62,11 +62,11 @@ def test_every_state_can_be_shown(
         state.end(at + max(0, late))
     report = state.report(at + late)
     checked = Balanced()
-    checked.feed(page.look(report))
+    checked.feed(live_look(report))
     checked.close()
     assert checked.open == []
     assert LiveReport.model_validate_json(report.model_dump_json(by_alias=True)).sent == sum(
         x[0] for x in totals.values()
     )
-    found = {f.name: f for f in text_string_to_metric_families(exposition.render(report).decode())}  # type: ignore[no-untyped-call]
+    found = {f.name: f for f in text_string_to_metric_families(openmetrics.live(report).decode())}  # type: ignore[no-untyped-call]
     assert found["plimsoll_live_done"].samples[0].value == report.done

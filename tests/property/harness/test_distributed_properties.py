@@ -16,10 +16,10 @@ from plimsoll.scenarios.plan.arrival import constant_rate, due_times
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import Records, concat, from_columns
-from plimsoll.slo.statistics import hlog
 from plimsoll.slo.statistics.distribution import DEFAULT_HDR, hdr_counts, merge
-from plimsoll.slo.validity.arrivals import dispersion
+from plimsoll.slo.validity.lateness import dispersion
 from plimsoll.slo.validity.validity import CLOCK_LIMIT_NS
+from tests import hdr_log
 
 MS = 1_000_000
 DELAYS = st.integers(0, 200 * MS)
@@ -152,7 +152,7 @@ def test_intervals_of_parts_add_up_to_the_histogram_of_the_whole(n: int, seed: i
         for batch in intervals.split(rows, 2048):
             assert len(line({"type": "intervals", "rows": batch})) <= 2048
             merged.add(batch)
-    log = hlog.read(merged.log(1_700_000_000 * 10**9))
+    log = hdr_log.read(merged.log(1_700_000_000 * 10**9))
     for name in intervals.METRICS:
         values = measure(catalogue()[name], whole).values
         wanted = hdr_counts(values[np.isfinite(values)])[0]
@@ -189,7 +189,7 @@ def test_what_is_held_of_a_second_is_its_buckets_however_many_agents_report_it(
         merged.add([(3, "latency", at.tolist(), [1] * len(at))])
         total[at] += 1
     assert merged.held <= 1.5 * int((total > 0).sum()) + 256 + width
-    (interval,) = hlog.read(merged.log(0)).intervals
+    (interval,) = hdr_log.read(merged.log(0)).intervals
     assert np.array_equal(interval.counts, total)
 
 

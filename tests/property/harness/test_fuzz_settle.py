@@ -1,4 +1,7 @@
-"""``settle`` of every dialect under attack: JSON of the right shape with anything in every place, any headers, any marks."""
+"""``settle`` of every dialect under attack:
+
+JSON of the right shape with anything in every place, any headers, any marks.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._kserve import MAX_DIMENSIONS
 from plimsoll.harness.protocols.http import HttpDialect
-from plimsoll.harness.protocols.kserve import MAX_DIMENSIONS, KserveDialect
+from plimsoll.harness.protocols.kserve import KserveDialect
 from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.http.dialect import Dialect
@@ -90,7 +94,9 @@ header_names = st.binary(max_size=4) | st.sampled_from(
 
 @st.composite
 def exchanges(draw: st.DrawFn) -> Exchange:
-    """What a transport may leave behind: any bytes, headers and code; marks that cover the body or only a part of it."""
+    """What a transport may leave behind: any bytes, headers and code; marks that cover the body or only a part of
+    it.
+    """
     x = finished(draw(st.lists(pieces, max_size=5)), draw(st.integers(-1, 600) | st.just(200)), None)
     x.headers = draw(st.lists(st.tuples(header_names, header_values), max_size=6))
     x.status = int(draw(st.sampled_from([s for s in Status if s is not Status.UNSENT]) | st.just(Status.OK)))

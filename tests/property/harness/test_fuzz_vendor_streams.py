@@ -1,4 +1,6 @@
-"""The vendors' dialects under attack: events of the right shape with anything in every place, in any framing, cut anywhere."""
+"""The vendors' dialects under attack: events of the right shape with anything in every place, in any framing, cut
+anywhere.
+"""
 
 from __future__ import annotations
 

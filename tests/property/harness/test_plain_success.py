@@ -53,7 +53,9 @@ options = st.fixed_dictionaries(
 
 
 def plain(rule: PlainSuccess, exchange: Exchange) -> bool:
-    """The engine's rule (harness/generator/engine/pool.c), of a response that came whole and without the two headers."""
+    """The engine's rule (harness/generator/engine/pool.c), of a response that came whole and without the two
+    headers.
+    """
     return exchange.code in rule.success and not any(needle in exchange.body for needle in rule.needles)
 
 

@@ -1,4 +1,6 @@
-"""Received audio may be cut anywhere, and bytes may be anything: the samples are the same, and the only error is BrokenAudio."""
+"""Received audio may be cut anywhere, and bytes may be anything: the samples are the same, and the only error is
+BrokenAudio.
+"""
 
 from __future__ import annotations
 

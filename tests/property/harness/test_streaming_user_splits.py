@@ -1,11 +1,13 @@
-"""However a stream is cut into reads, a streaming user sees the same answer, and no token before its event was whole."""
+"""However a stream is cut into reads, a streaming user sees the same answer, and no token before its event was
+whole.
+"""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.harness.streaming_users import streaming_user as streaming
+from plimsoll.harness.distributed import streaming_user as streaming
 from plimsoll.slo.records.records import Status
 from tests.unit.harness.test_streaming_user import END, READER, SSE, Clock, Wire, event
 

@@ -1,8 +1,8 @@
-"""Random loads on the scheduler: everybody finishes, rank decides who is next, nobody starves, no block is lost or owned twice,
-decoding never stands still.
+"""Random loads on the scheduler: everybody finishes, rank decides who is next, nobody starves, no block is lost or
+owned twice, decoding never stands still.
 
-Every trace runs over a cache that remembers what was written where, so a block handed out too early or shared wrongly is
-found by its contents, not only by the books.
+Every trace runs over a cache that remembers what was written where, so a block handed out too early or shared wrongly
+is found by its contents, not only by the books.
 """
 
 from __future__ import annotations
@@ -240,8 +240,9 @@ def test_the_more_important_overtake_for_so_long_and_nobody_else_does(load: list
 def test_nobody_starves_under_an_endless_stream_of_the_more_important(
     priority: int, n_new: int, batch: int, queue_limit: int, blocks: int
 ) -> None:
-    """Bound: after ``priority`` x ageing nobody new gets ahead, and at most the running and the queued are served first, one by one
-    at worst. Each needs its prompt and ``n_new`` steps, and may be recomputed while others of a better rank go on.
+    """Bound: after ``priority`` x ageing nobody new gets ahead, and at most the running and the queued are served
+    first, one by one at worst. Each needs its prompt and ``n_new`` steps, and may be recomputed while others of a
+    better rank go on.
     """
     scheduler = Scheduler(
         KvBlocks(blocks, 4), max_batch=batch, queue_limit=queue_limit + 1, max_context=16, ageing_ns=AGEING_NS

@@ -1,4 +1,6 @@
-"""Speech for any text: what is said is heard, through any codec, rate and speed and however the audio is cut; and no bytes do harm."""
+"""Speech for any text: what is said is heard, through any codec, rate and speed and however the audio is cut; and no
+bytes do harm.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sound over generated inputs: labels lie inside clips, detectors inside recordings, and no file makes more than one kind of trouble."""
+"""Sound over generated inputs: labels lie inside clips, detectors inside recordings, and no file makes more than one
+kind of trouble.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.picture.jpeg import jpeg_bytes
+from plimsoll.scenarios.media.pictures import jpeg_bytes
+from plimsoll.scenarios.media.recordings import Unreadable, probe, samples_of, speech_span
+from plimsoll.scenarios.media.sound import (
+    NotWav,
+    alaw_decoded,
+    alaw_encoded,
+    mulaw_decoded,
+    mulaw_encoded,
+    parse_header,
+    resample,
+    wav_bytes,
+)
 from plimsoll.scenarios.samples.clip import Clip
-from plimsoll.scenarios.sound.activity import speech_span
-from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
-from plimsoll.scenarios.sound.reading import Unreadable, probe, samples_of
-from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.sound.wav import NotWav, parse_header, wav_bytes
 from plimsoll.scenarios.sources.audio import assigned
 
 slices = st.lists(

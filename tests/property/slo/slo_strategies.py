@@ -82,8 +82,10 @@ def heard_row(draw: st.DrawFn) -> dict[str, Any]:
     session = {
         "open_ns": maybe(plain["due_ns"], 90), "media_start_ns": draw(st.sampled_from([-1, start])),
         "speech_start_ns": start, "speech_end_ns": draw(st.sampled_from([-1, end, end])), "input_end_ns": end,
-        "first_partial_ns": maybe(start), "first_final_ns": maybe(end), "final_ns": maybe(end), "endpoint_ns": maybe(end),
-        "first_audio_ns": first, "audible_ns": maybe(first), "leading_silence_ns": draw(st.sampled_from([-1, 0, 30 * MS])),
+        "first_partial_ns": maybe(start), "first_final_ns": maybe(end), "final_ns": maybe(end),
+        "endpoint_ns": maybe(end),
+        "first_audio_ns": first, "audible_ns": maybe(first), "leading_silence_ns": draw(st.sampled_from([-1, 0,
+            30 * MS])),
         "media_out_ns": draw(st.sampled_from([-1, 0, 500 * MS])), "media_ns": draw(st.sampled_from([-1, end - start])),
         "false_endpoints": draw(st.integers(-1, 2)), "n_revised": draw(st.integers(-1, 5)), "words": words,
         "word_errors": draw(st.integers(-1, 8)), "pace": draw(st.integers(-1, 3)), "frame_ns": 20 * MS,

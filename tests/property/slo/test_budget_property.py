@@ -12,16 +12,18 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from plimsoll.slo.objectives.budgets.alerts import Alert, alerts, detection_ns
-from plimsoll.slo.objectives.budgets.budget import (
+from plimsoll.slo.objectives.budget import (
+    Alert,
+    alerts,
     budget,
     burn_between,
+    detection_ns,
     exhausted_in_ns,
     spending,
     spent_by_time,
     tallies,
 )
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger, ledger_of
+from plimsoll.slo.objectives.ledger import Account, AlertRule, Ledger, ledger_of
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records, Status
 

@@ -11,7 +11,7 @@ from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective, parse
 from plimsoll.slo.objectives.objective_verdict import judge_objective
 from plimsoll.slo.records.records import Records, Status, from_columns
-from plimsoll.slo.search.curtail import hopeless, hopeless_at, multiples
+from plimsoll.slo.search.probe import hopeless, hopeless_at, multiples
 from plimsoll.slo.statistics.distance import MULTIPLES
 from plimsoll.slo.verdict.verdict import holm
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.search.warmth import Settled, settle, spread
+from plimsoll.slo.statistics.warmup import Settled, settle, spread
 
 _VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=40)
 

@@ -12,7 +12,7 @@ from slo_strategies import records
 from plimsoll.reports.sections.peers import peers_part
 from plimsoll.slo.objectives.objective import parse_all
 from plimsoll.slo.peers import figures as peers
-from plimsoll.slo.peers.catalogue import CATALOGUE
+from plimsoll.slo.peers.figures import CATALOGUE
 from plimsoll.slo.records.records import Records
 
 GOODPUT = {"vllm.goodput", "distserve.attainment", "mlperf.goodput"}
@@ -46,7 +46,9 @@ def test_the_order_of_rows_does_not_matter(some: Records, seed: int) -> None:
 
 @given(some=records)
 def test_failed_requests_might_as_well_not_have_been_sent(some: Records) -> None:
-    """The reason why none of them judges a run: of what failed only goodput, and AIPerf's adjusted band, know anything."""
+    """The reason why none of them judges a run: of what failed only goodput, and AIPerf's adjusted band, know
+    anything.
+    """
     successes = some.select(np.asarray(some.ok & some.in_measure))
     one, other = peers.measure(some), peers.measure(successes)
     assert {name: found for name, found in one.items() if found.peer.percentile != "rounded"} == other

@@ -13,8 +13,7 @@ from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.generator.recorder import Columns
 from plimsoll.harness.generator.segments import dump_segment, load_segment
 from plimsoll.slo.records import records as rows
-from plimsoll.slo.records.records import Records
-from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS
+from plimsoll.slo.records.records import RAGGED, SESSION_COLUMNS, Records
 from plimsoll.slo.records.tables import from_tables, to_tables
 
 NS = st.integers(-1, 10**12)

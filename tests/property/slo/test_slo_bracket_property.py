@@ -1,4 +1,6 @@
-"""Queues whose departures are monotone in their arrivals keep the truth between L - G and L, of every request; others mostly do."""
+"""Queues whose departures are monotone in their arrivals keep the truth between L - G and L, of every request; others
+mostly do.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +89,8 @@ def test_where_departures_are_not_monotone_requests_lie_outside_and_percentiles_
 
 @pytest.mark.parametrize("name", sorted(QUEUES))
 def test_a_pass_is_safe_where_a_fail_is_not(name: str) -> None:
-    """A burst after a stall of 100 ms at 700/s of 1 ms: no percentile is truly above L, though far below L - G it may be."""
+    """A burst after a stall of 100 ms at 700/s of 1 ms: no percentile is truly above L, though far below L - G it may
+    be.
+    """
     found = errors(name, 700.0, 1, 1, 100.0, seeds=10)
     assert max(worst for _, worst in found.truth_above.values()) <= 0.03

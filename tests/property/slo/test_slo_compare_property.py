@@ -9,13 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, sample
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within, sample
 from plimsoll.slo.comparison.compare import RANK, compare
-from plimsoll.slo.comparison.cost import million
-from plimsoll.slo.comparison.one_run import Within
 from plimsoll.slo.comparison.quantity import Quantity, parse, parse_all
 from plimsoll.slo.comparison.ranks import mann_whitney, signed_rank
-from plimsoll.slo.comparison.tiers import rank
+from plimsoll.slo.comparison.tiers import million, rank
 from plimsoll.slo.objectives.objective import parse as parse_objective
 from plimsoll.slo.records.records import Records, Status, concat
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from plimsoll.slo.validity.steady import backlog
+from plimsoll.slo.validity.validity import backlog
 
 SEEDS = 300
 Floats = npt.NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.statistics.trend import mann_kendall, pettitt
 from plimsoll.slo.statistics.warmup import capped, detect, mser
+from plimsoll.slo.verdict.steadiness import mann_kendall, pettitt
 
 # Multiples of 1/8 and powers of two: the arithmetic of a shift is then exact.
 eighth = st.integers(0, 8_000).map(lambda k: k / 8)

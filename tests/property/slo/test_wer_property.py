@@ -8,7 +8,7 @@ import jiwer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.metrics import edits
+from plimsoll.slo.metrics import word_errors
 from plimsoll.slo.metrics import word_errors as wer
 
 words = st.lists(st.sampled_from(["a", "b", "c", "dd", "ee"]), max_size=12)
@@ -24,12 +24,12 @@ def test_word_errors_are_those_that_jiwer_counts(reference: list[str], hypothesi
 
 @given(reference=words, output=words)
 def test_the_same_words_are_found_by_an_alignment_of_the_fewest_edits(reference: list[str], output: list[str]) -> None:
-    pairs = edits.aligned(reference, output)
+    pairs = word_errors.aligned(reference, output)
     assert all(reference[i] == output[j] for i, j in pairs)
     edges = [(-1, -1), *pairs, (len(reference), len(output))]
     gaps = [(after[0] - before[0] - 1, after[1] - before[1] - 1) for before, after in pairwise(edges)]
     assert all(min(gap) >= 0 for gap in gaps)
-    assert sum(max(gap) for gap in gaps) == edits.word_errors(reference, output)
+    assert sum(max(gap) for gap in gaps) == word_errors.fewest_edits(reference, output)
 
 
 @given(text=st.text(), name=names)

@@ -8,15 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from plimsoll.reports.documents import words
 from plimsoll.reports.parts.parts import MAX_BUCKETS, MAX_CURVE_POINTS, Metric, Statistics
+from plimsoll.reports.parts.provenance import public_command, public_text, public_url
 from plimsoll.reports.report import Report, json_schema
-from plimsoll.reports.sections.provenance import public_command, public_text, public_url
-from plimsoll.reports.sentences import words
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Phase, Status, from_arrays, from_columns
-from plimsoll.slo.statistics.distribution import decode, summary
+from plimsoll.slo.statistics.distribution import decode
 from plimsoll.slo.verdict.counts import MAX_ERRORS
+from tests.exact_summary import summary
 from tests.unit.reports.made_reports import CASES, GOOD, MANIFEST, SCENARIO, built, case, facts, records, report
 
 CONTRACT = {

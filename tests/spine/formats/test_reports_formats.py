@@ -8,35 +8,22 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from plimsoll.reports.blocks.terminal import WIDTH
+from plimsoll.reports.documents import words
+from plimsoll.reports.documents.run import render_terminal
 from plimsoll.reports.format import Format, formats
-from plimsoll.reports.formats.text import WIDTH, render_terminal
 from plimsoll.reports.parts.parts import Metric
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import words
 from plimsoll.slo.statistics.distribution import decode
-from plimsoll.slo.statistics.hlog import read
-from tests.unit.reports.made_reports import CASES, GOOD, case, records, rendered, report
+from tests.hdr_log import read
+from tests.unit.reports.made_reports import CASES, case, hostile, rendered
 
 FORMATS = formats()
 WANTED = {"text", "json", "markdown", "junit", "csv", "hdrlog", "openmetrics", "html"}
-HOSTILE = "<script>alert(1)</script> | `x` @you #1 https://evil.test \x00\x1b[31m \u202e é\n\"'&]]>"
-
-
-def hostile() -> Report:
-    """A report whose every free string tries to break out of its format."""
-    made = records(40, fail_every=10)
-    scenario = {
-        "name": HOSTILE,
-        "kind": HOSTILE,
-        "description": HOSTILE,
-        "target": {"url": HOSTILE, "protocol": HOSTILE},
-    }
-    return report(replace(made, errors=(HOSTILE, HOSTILE + "2")), GOOD, scenario, worker_faults=(HOSTILE,))
 
 
 def test_the_folder_has_every_promised_format() -> None:

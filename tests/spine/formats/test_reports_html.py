@@ -5,61 +5,24 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 
 import pytest
-from test_reports_formats import hostile
 
+from plimsoll.reports.documents import words
 from plimsoll.reports.format import formats
 from plimsoll.reports.formats.html_ import said
-from plimsoll.reports.parts.chart_parts import LagBand, Timeline
-from plimsoll.reports.sentences import words
+from plimsoll.reports.parts.charts import LagBand, Timeline
 from plimsoll.reports.svg.plot import Canvas
 from plimsoll.reports.svg.strip import Layer, Strip, strip
-from tests.unit.reports.made_reports import CASES, case, records, rendered, report
+from plimsoll.reports.wording.phrases import expression
+from tests.page_reader import read
+from tests.unit.reports.made_reports import CASES, case, hostile, records, rendered, report
 
 RENDER = formats()["html"].render
-VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 def shown(name: str) -> str:
     return rendered(name, "html").decode()
-
-
-class Reader(HTMLParser):
-    """Checks that elements nest, and keeps ids, attributes and the text outside of scripts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.words: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in VOID:
-            self.open.append(tag)
-        for name, value in attrs:
-            self.attributes.append((tag, name, value or ""))
-            if name == "id":
-                self.ids.append(value or "")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] not in ("script", "style"):
-            self.words.append(data)
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    return reader
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,7 +47,7 @@ def test_the_verdict_its_reason_and_every_objective_are_in_words(name: str) -> N
     assert words.outcome(made) in text
     assert " ".join(words.headline(made).split()) in text
     for result in made.verdict.objectives:
-        assert words.expression(result.objective) in text
+        assert expression(result.objective) in text
     for reason in made.validity.reasons if made.validity.outcome == "INVALID" else []:
         assert reason in text
 
@@ -172,8 +135,10 @@ def test_what_is_to_be_typed_is_set_as_code_and_no_backtick_is_left() -> None:
 
 def test_one_failure_breaks_the_band_of_its_bucket_and_leaves_a_cross() -> None:
     timeline = Timeline(
-        bucket_ns=1, start_ns=0, end_ns=5, due=[1] * 5, planned_per_s=[1] * 5, sent_per_s=[1] * 5, completed_per_s=[1] * 5,
-        errors_per_s=[0] * 5, in_flight_max=[1] * 5, in_flight_mean=[1] * 5, lag=LagBand(p50=[1] * 5, p99=[1] * 5, max=[1] * 5),
+        bucket_ns=1, start_ns=0, end_ns=5, due=[1] * 5, planned_per_s=[1] * 5, sent_per_s=[1] * 5,
+        completed_per_s=[1] * 5,
+        errors_per_s=[0] * 5, in_flight_max=[1] * 5, in_flight_mean=[1] * 5, lag=LagBand(p50=[1] * 5, p99=[1] * 5,
+            max=[1] * 5),
     )  # fmt: skip
     high: list[int | float | None] = [2, 2, None, 2, 2]
     layer = Layer("p50 to p99", "s-x", high, "fill", lower=[1] * 5, infinite=[False, False, True, False, False])

@@ -1,4 +1,6 @@
-"""No deadline fires early, twice or never, whatever is asked for and whenever: the clock on a loop and a timer that are ours."""
+"""No deadline fires early, twice or never, whatever is asked for and whenever: the clock on a loop and a timer that are
+ours.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ class World:
         self.reader = None
 
     def turn(self) -> bool:
-        """One turn of the loop: what was asked for before it, then what is readable. False if nothing will ever happen."""
+        """One turn of the loop: what was asked for before it, then what is readable.
+
+        False if nothing will ever happen.
+        """
         self.turns += 1
         for _ in range(len(self.soon)):
             self.soon.popleft()()

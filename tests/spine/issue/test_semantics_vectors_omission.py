@@ -1,4 +1,5 @@
-"""Coordinated omission in virtual time: what a stall must look like, to the nanosecond. SEMANTICS.md A.1, B.1, B.3 and F.6.
+"""Coordinated omission in virtual time: what a stall must look like, to the nanosecond. SEMANTICS.md A.1, B.1, B.3 and
+F.6.
 
 The whole way from plan to percentile is Plimsoll's own (plan, issuer, columns, indicator, quantile); only time and the
 endpoint are scripted. The ideal is computed apart, from the planned due times and the endpoint's law alone.
@@ -16,10 +17,11 @@ from hdrh.histogram import HdrHistogram
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.recorder import Columns
-from plimsoll.scenarios.discovery import kinds
 from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.slo.metrics.indicator import catalogue, measure
-from plimsoll.slo.statistics.distribution import HdrConfig, hdr_counts, quantile, summary
+from plimsoll.slo.statistics.distribution import HdrConfig, hdr_counts, quantile
+from tests.exact_summary import summary
 from tests.histogram_rank import hdr_quantile
 from tests.virtual_time import VirtualClient, VirtualClock
 
@@ -152,7 +154,10 @@ def test_gil_tenes_example_filled_up_afterwards() -> None:
     [(1000, list(range(1000, 0, -100))), (150, [150]), (250, [250, 150]), (1050, list(range(1050, 100, -100)))],
 )
 def test_the_expected_interval_rule_is_javas_and_the_package_has_another(value: int, expected: list[int]) -> None:
-    """SEMANTICS.md F.6 and B.8: the Python package also records the remainder below the interval. We correct nothing."""
+    """SEMANTICS.md F.6 and B.8: the Python package also records the remainder below the interval.
+
+    We correct nothing.
+    """
     assert expected_interval(value, 100) == expected
     theirs = HdrHistogram(1, 10_000, 3)
     theirs.record_corrected_value(value, 100)
@@ -165,7 +170,9 @@ US = HdrConfig(1, 3_600_000_000, 3)
 
 
 def expected_interval(value: int, interval: int) -> list[int]:
-    """HdrHistogram's (Java) correction after the fact: the value, then less by an interval while that is at least one."""
+    """HdrHistogram's (Java) correction after the fact: the value, then less by an interval while that is at least
+    one.
+    """
     return [value, *range(value - interval, interval - 1, -interval)]
 
 

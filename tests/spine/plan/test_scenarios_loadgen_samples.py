@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plimsoll.scenarios.discovery import kinds
-from plimsoll.scenarios.plan.loadgen_samples import ROWS, LoadgenOrder, _Twister, draw, loaded_set, places
 from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.sampling import ROWS, LoadgenOrder, _Twister, draw, loaded_set, places
+from plimsoll.scenarios.plugins import kinds
 
 ORDER = LoadgenOrder(process="loadgen", sample_index_seed=7, qsl_seed=3)
 
 
 def test_the_set_is_loaded_in_loadgens_order() -> None:
     assert loaded_set(ORDER, 32).tolist() == [
-        29, 26, 27, 25, 11, 6, 28, 30, 18, 4, 23, 2, 9, 0, 13, 16, 14, 5, 21, 12, 15, 31, 3, 1, 17, 24, 10, 8, 19, 22, 7, 20
+        29, 26, 27, 25, 11, 6, 28, 30, 18, 4, 23, 2, 9, 0, 13, 16, 14, 5, 21, 12, 15, 31, 3, 1, 17, 24, 10, 8, 19, 22,
+        7, 20
     ]  # fmt: skip
 
 

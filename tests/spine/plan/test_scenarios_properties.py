@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.plan.arrival import PROCESSES, RateProfile, Segment, due_times
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
-from plimsoll.scenarios.text.durations import MAX_NS, format_duration, parse_duration
+from plimsoll.scenarios.text.fields import MAX_NS, format_duration, parse_duration
 
 S = 1_000_000_000
 

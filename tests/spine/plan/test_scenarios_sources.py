@@ -12,7 +12,7 @@ import pytest
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform, draw_lengths
 from plimsoll.scenarios.samples.payload import PayloadSource
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.samples.words import WORDS
 
 
 def source(seed: int = 5, **params: Any) -> PayloadSource:

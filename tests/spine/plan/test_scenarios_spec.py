@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.discovery import sources
+from plimsoll.scenarios.plugins import sources
 from plimsoll.scenarios.text.document import read_document
-from plimsoll.scenarios.text.durations import format_duration, parse_duration
+from plimsoll.scenarios.text.fields import format_duration, parse_duration
 
 S = 1_000_000_000
 
@@ -110,7 +110,8 @@ def test_all_problems_are_reported_at_once() -> None:
         "f.yaml:warmup: -1 is not a duration. Write a number of seconds from 0 up, or for example 30s.",
         "f.yaml:objectives: is 'p99', not a list. Write [a, b] or lines that start with a dash.",
         "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: cancel, connect_timeout, description, "
-        "drain, kind, mode, name, objectives, params, reference, retries, seed, source, stop, target, timeout, warmup, workers.",
+        "drain, kind, mode, name, objectives, params, reference, retries, seed, source, stop, target, timeout, "
+        "warmup, workers.",
     ]
 
 

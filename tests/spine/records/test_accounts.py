@@ -1,4 +1,6 @@
-"""Rows or segments that are removed, doubled, altered or swapped, before sealing or after it: the run is never VALID, and says why."""
+"""Rows or segments that are removed, doubled, altered or swapped, before sealing or after it: the run is never VALID,
+and says why.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from plimsoll.harness.run import rundir
 from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.flags import with_flags
-from plimsoll.scenarios.parsing import parse
 from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.scenario import parse
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
@@ -70,15 +72,18 @@ def rows_of(plan: Plan, worker: int, workers: int) -> Records:
     sent = due + held
     first = sent + 5 * MS
     made = rec.from_columns(
-        n, query_id=query, sample_ix=place, payload_ix=payload, due_ns=due, ready_ns=sent, sent_ns=sent, headers_ns=first,
-        first_byte_ns=first, first_token_ns=first, last_token_ns=first + 4 * MS, done_ns=first + 4 * MS, n_out=3, n_in=2,
+        n, query_id=query, sample_ix=place, payload_ix=payload, due_ns=due, ready_ns=sent, sent_ns=sent,
+        headers_ns=first,
+        first_byte_ns=first, first_token_ns=first, last_token_ns=first + 4 * MS, done_ns=first + 4 * MS, n_out=3,
+        n_in=2,
         bytes_in=100, code=200, worker=worker, errors=["boom" if i % 20 == 7 else None for i in range(n)],
         timings=["db;dur=3"] * n, status=[1 if i % 20 == 7 else 0 for i in range(n)],
         chunks=[[int(t), int(t) + 2 * MS, int(t) + 4 * MS] for t in first],
     )  # fmt: skip
     before = -50 * MS
     warm = rec.from_columns(
-        2, query_id=[worker, worker + 2], phase=1, due_ns=before, ready_ns=before, sent_ns=before, first_byte_ns=before + MS,
+        2, query_id=[worker, worker + 2], phase=1, due_ns=before, ready_ns=before, sent_ns=before,
+        first_byte_ns=before + MS,
         done_ns=before + 2 * MS, worker=worker,
     )  # fmt: skip
     return rec.concat([warm, made])
@@ -137,7 +142,9 @@ def line(sealed: Sealed) -> str:
 
 
 def said_why(run: Run, found: Sealed, path: Path) -> None:
-    """A segment is gone: the reason names it and, where a later one has query ids of a closed loop, the ids that have no row."""
+    """A segment is gone: the reason names it and, where a later one has query ids of a closed loop, the ids that have
+    no row.
+    """
     here = int(np.isin(found.records["status"], (0, 1)).sum())
     lost = found.facts.recorded - here
     text = found.facts.account_faults[0]
@@ -184,7 +191,7 @@ def test_a_run_that_nobody_touched_is_valid_and_its_line_says_all_the_counts() -
         assert valid(sealed), (kind, assess(sealed.records, sealed.facts).reasons)
         mine = sealed.records.measured()
         ok, workers = int(mine.ok.sum()), len(np.unique(mine["worker"]))
-        wanted = f"sent {len(mine)} = answered {ok} + failed {len(mine) - ok} + cancelled 0 + lost 0; recorded {len(mine)}; warm-up {2 * workers}; retried 0"  # fmt: skip
+        wanted = f"sent {len(mine)} = answered {ok} + failed {len(mine) - ok} + cancelled 0 + lost 0; recorded {len(mine)}; warm-up {2 * workers}; retried 0"  # fmt: skip  # noqa: E501
         assert line(sealed).startswith(wanted)
 
 

@@ -19,8 +19,7 @@ from plimsoll.harness.generator import recorder, segments
 from plimsoll.harness.generator.recorder import FRESH, Fresh, Recorder, shown_timing, spread, spread_quantile
 from plimsoll.harness.generator.segments import SegmentWriter, read_segment, read_segments, write_segment
 from plimsoll.harness.secrecy.redaction import learn
-from plimsoll.slo.records.records import Records, Status, TokensFrom, concat
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_FILE, Records, Status, TokensFrom, concat
 from plimsoll.slo.validity.accounts import contradictions
 from tests.virtual_time import VirtualClock
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import open_sealed
-from plimsoll.harness.series.one_run import judge
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import tables
 from tests.unit.harness.capacity_folders import md1, sealed

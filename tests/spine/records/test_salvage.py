@@ -44,7 +44,8 @@ def cut_off(
     scenario = with_flags(None, kind="server", rate=10, arrival="constant", queries=20, seed=1)
     plan = scenario.build(1)
     manifest: dict[str, Any] = {
-        "run_id": run_id, "t0_wall_ns": 0, "t0_monotonic_ns": 0, "workers": workers, "plan_fingerprint": plan.fingerprint()
+        "run_id": run_id, "t0_wall_ns": 0, "t0_monotonic_ns": 0, "workers": workers,
+        "plan_fingerprint": plan.fingerprint()
     }  # fmt: skip
     facts = GeneratorFacts(open_loop=True, planned=plan.n_samples, planned_queries=plan.n_queries, n_workers=workers)
     mine = (0,) if agent else ()
@@ -469,7 +470,8 @@ def test_rows_brought_into_a_sealed_run_close_its_account(tmp_path: Path) -> Non
     said = check(again.records, again.facts).detail
     assert (
         said
-        == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, unsent 10"
+        == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, "
+        "unsent 10"
     )
 
 

@@ -1,4 +1,6 @@
-"""The tables of docs/reference/metrics.md against the bytes: every cell, exact to the nanosecond, by both ways to read a stream."""
+"""The tables of docs/reference/metrics.md against the bytes: every cell, exact to the nanosecond, by both ways to read
+a stream.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from plimsoll.harness.protocols.http import HttpDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.wire import fold
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
-from plimsoll.slo.objectives.goodput import meets
+from plimsoll.slo.objectives.goodput import held
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Phase, Records, Status, TokensFrom
 from plimsoll.slo.validity.accounts import contradictions
@@ -65,7 +67,8 @@ def tables() -> list[dict[str, dict[str, str]]]:
 
 
 TIMES, TOKENS, FAILED, WHOLE = tables()
-#: Those of any request. Speech has its own cases in tests/unit/slo/test_indicators_speech.py, queries of several samples theirs.
+#: Those of any request. Speech has its own cases in tests/unit/slo/test_indicators_speech.py, queries of several
+#: samples theirs.
 CATALOGUE = {name: one for name, one in catalogue().items() if not one.live and one.scope != "query"}
 METRICS = frozenset(CATALOGUE)
 
@@ -86,7 +89,7 @@ def cell(records: Records, row: int, indicator: Indicator) -> str | list[float]:
     if len(values):
         size = MS if indicator.unit == "ns" else 1
         return [float(value) / size for value in values.tolist()]
-    return "free" if meets(parse(limit(indicator)), records)[row] else "-"
+    return "free" if held(parse(limit(indicator)), records)[0][row] else "-"
 
 
 def expected(text: str) -> str | list[float]:
@@ -131,7 +134,7 @@ def test_a_failure(name: str) -> None:
     cells = {**dict.fromkeys(WORST, "inf"), **dict.fromkeys(NOTHING, "0"), "error": "1", **said}
     for metric, indicator in CATALOGUE.items():
         assert cell(records, 1, indicator) == expected(cells[metric]), metric
-        assert not meets(parse(limit(indicator)), records)[1], metric
+        assert not held(parse(limit(indicator)), records)[0][1], metric
     assert records["n_out"][1] == (-1 if said["tokens"] == "-" else int(said["tokens"]))
 
 

@@ -49,13 +49,15 @@ def run(parts: list[tuple[int, int, int]]) -> Records:
     status = np.concatenate([np.full(n, code) for n, _, code in parts])
     due = np.arange(len(took)) * 10 * MS
     return from_columns(
-        len(took), due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=due + took, done_ns=due + took, status=status, n_out=2
+        len(took), due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=due + took, done_ns=due + took, status=status,
+        n_out=2
     )  # fmt: skip
 
 
 def outcome(some: Records, objectives: list[Objective], planned: int, open_loop: bool) -> int:
     facts = GeneratorFacts(
-        open_loop=open_loop, planned=planned, planned_queries=planned, process="constant" if open_loop else "", elapsed_ns=10**15
+        open_loop=open_loop, planned=planned, planned_queries=planned, process="constant" if open_loop else "",
+        elapsed_ns=10**15
     )  # fmt: skip
     with memory_held():
         return RANK[judge(some, objectives, assess(some, facts, objectives), "0.9").outcome]

@@ -137,7 +137,9 @@ def whole(n: int) -> Course:
 
 
 def test_bounds_of_evenly_spread_values_are_nearly_the_order_statistics() -> None:
-    """Multiples of the golden ratio lie as evenly as can be, at every threshold; C.1 has ranks 884 and 916 for one side."""
+    """Multiples of the golden ratio lie as evenly as can be, at every threshold; C.1 has ranks 884 and 916 for one
+    side.
+    """
     values = np.argsort(np.argsort(np.arange(1000) * 0.6180339887498949 % 1.0)).astype(np.float64)
     low, high = bounds(values, series(values, np.arange(1000), whole(1000)), Fraction(9, 10))
     assert 881.0 <= low <= 883.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.reports.sections.judgement import cancellation_notes, cancellation_part
+from plimsoll.reports.parts.judgement import cancellation_notes, cancellation_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput, throughput
 from plimsoll.slo.objectives.objective import parse

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import time
 from bisect import bisect_left
 from fractions import Fraction
@@ -155,7 +157,9 @@ def test_no_number_of_requests_decides_a_share_that_is_exactly_on_the_limit() ->
 
 @pytest.mark.parametrize(("bad", "n"), [(1, 40), (2, 60), (3, 50), (7, 60), (9, 80), (12, 100), (5, 70), (6, 50)])
 def test_from_n_needed_on_nine_runs_of_ten_decide_by_brute_force(bad: int, n: int) -> None:
-    """Over every n, and so not for a lucky tooth of the saw: the binomial chance to decide never falls below 90 % again."""
+    """Over every n, and so not for a lucky tooth of the saw: the binomial chance to decide never falls below 90 %
+    again.
+    """
     limit, share = "0.1", bad / n
     found = n_needed(bad, n, limit)
     assert found is not None
@@ -205,3 +209,16 @@ def test_a_fail_takes_as_many_as_show_it_however_bad_they_are(limit: Fraction, s
     assert n is not None
     least = next(k for k in range(n + 1) if shows_many(k, n, limit))
     assert binomial_at_least(least, n, share) >= 0.9
+
+
+def test_the_special_functions_are_scipys_own_and_load_no_more_of_it() -> None:
+    code = (
+        "import sys; from plimsoll.slo.statistics.confidence import clopper_pearson as c; print(c(3, 10)); "
+        "print('scipy.special' in sys.modules, 'numpy.f2py' in sys.modules); "
+        "from plimsoll.slo.statistics import special as ours; import scipy.special as theirs; "
+        "names = [name for name in vars(ours) if hasattr(theirs, name) and hasattr(getattr(ours, name), 'ntypes')]; "
+        "print(len(names), all(getattr(ours, name) is getattr(theirs, name) for name in names))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out[1:] == ["False False", "7 True"]
+    assert out[0] == str(clopper_pearson(3, 10))

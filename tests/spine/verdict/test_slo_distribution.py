@@ -12,9 +12,11 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
+from plimsoll.slo.statistics import distribution
 from plimsoll.slo.statistics import distribution as dist
-from plimsoll.slo.statistics import hlog
 from plimsoll.slo.statistics.distribution import HdrConfig
+from tests import hdr_log
+from tests.exact_summary import summary
 from tests.histogram_rank import hdr_quantile
 
 US = HdrConfig(1, 3_600_000_000, 3)
@@ -51,8 +53,8 @@ def test_empty_data_have_no_quantile() -> None:
     for convention in (dist.quantile, dist.quantile_loadgen, dist.quantile_linear):
         with pytest.raises(ValueError, match="no values"):
             convention(np.empty(0), "0.5")
-    assert dist.summary(np.empty(0)).n == 0
-    assert np.isnan(dist.summary(np.empty(0)).p99)
+    assert summary(np.empty(0)).n == 0
+    assert np.isnan(summary(np.empty(0)).p99)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.5, "99"])
@@ -62,7 +64,7 @@ def test_a_quantile_outside_0_to_1_is_refused(p: float | str) -> None:
 
 
 def test_summary_carries_infinity() -> None:
-    found = dist.summary(np.array([3.0, 1.0, np.inf, 2.0]))
+    found = summary(np.array([3.0, 1.0, np.inf, 2.0]))
     assert (found.min, found.p50, found.max, found.mean, found.n) == (1.0, 2.0, np.inf, np.inf, 4)
 
 
@@ -173,17 +175,17 @@ def test_garbage_is_refused_with_a_value_error(text: str) -> None:
         dist.decode(text)
 
 
-def log_of(*starts: float) -> hlog.Log:
+def log_of(*starts: float) -> distribution.Log:
     counts = [dist.hdr_counts([1_000_000 * (i + 1), 2_769_000])[0] for i in range(len(starts))]
-    return hlog.Log(
+    return distribution.Log(
         1_700_000_000.25,
-        tuple(hlog.Interval(s, 1.0, c, tag="latency") for s, c in zip(starts, counts, strict=True)),
+        tuple(distribution.Interval(s, 1.0, c, tag="latency") for s, c in zip(starts, counts, strict=True)),
     )
 
 
 def test_a_log_reads_back_as_it_was_written() -> None:
     log = log_of(0.0, 1.0, 2.5)
-    back = hlog.read(hlog.write(log))
+    back = hdr_log.read(distribution.write(log))
     assert back.start_epoch_s == log.start_epoch_s
     assert [i.start_s for i in back.intervals] == pytest.approx([0.0, 1.0, 2.5])
     assert [(i.length_s, i.tag, i.config) for i in back.intervals] == [(1.0, "latency", dist.DEFAULT_HDR)] * 3
@@ -192,7 +194,7 @@ def test_a_log_reads_back_as_it_was_written() -> None:
 
 def test_the_packages_own_reader_reads_our_log(tmp_path: Path) -> None:
     path = tmp_path / "x.hlog"
-    path.write_text(hlog.write(log_of(0.0, 1.0)))
+    path.write_text(distribution.write(log_of(0.0, 1.0)))
     reader = HistogramLogReader(str(path), HdrHistogram(1, 3_600_000_000_000, 3))
     try:
         first, second = reader.get_next_interval_histogram(), reader.get_next_interval_histogram()
@@ -204,21 +206,23 @@ def test_the_packages_own_reader_reads_our_log(tmp_path: Path) -> None:
 
 
 def test_the_maximum_is_the_top_of_its_bucket_and_not_floor_divided() -> None:
-    line = hlog.write(log_of(0.0)).splitlines()[-1]
+    line = distribution.write(log_of(0.0)).splitlines()[-1]
     assert line.startswith("Tag=latency,0.000,1.000,2.771,HISTFAAAA")
 
 
 def test_a_log_without_base_time_follows_the_java_rule() -> None:
     blob = dist.encode(dist.hdr_counts([7])[0])
     head = "#[StartTime: 1700000000.000 (seconds since epoch), x]\n"
-    assert hlog.read(f"{head}5.0,1.0,0.0,{blob}").intervals[0].start_s == pytest.approx(5.0)
-    assert hlog.read(f"{head}1700000005.0,1.0,0.0,{blob}").intervals[0].start_s == pytest.approx(5.0)
+    assert hdr_log.read(f"{head}5.0,1.0,0.0,{blob}").intervals[0].start_s == pytest.approx(5.0)
+    assert hdr_log.read(f"{head}1700000005.0,1.0,0.0,{blob}").intervals[0].start_s == pytest.approx(5.0)
 
 
 def test_a_broken_log_is_refused_by_line() -> None:
     with pytest.raises(ValueError, match="line 2: not an interval"):
-        hlog.read("# comment\nnonsense\n")
+        hdr_log.read("# comment\nnonsense\n")
     with pytest.raises(ValueError, match="line 1: not a V2"):
-        hlog.read("0.0,1.0,2.0,HISTFAAAA")
+        hdr_log.read("0.0,1.0,2.0,HISTFAAAA")
     with pytest.raises(ValueError, match="tag"):
-        hlog.write(hlog.Log(0.0, (hlog.Interval(0.0, 1.0, dist.hdr_counts([1])[0], tag="a,b"),)))
+        distribution.write(
+            distribution.Log(0.0, (distribution.Interval(0.0, 1.0, dist.hdr_counts([1])[0], tag="a,b"),))
+        )

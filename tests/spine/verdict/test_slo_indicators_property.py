@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import Records, Status, concat
-from plimsoll.slo.statistics.distribution import summary
+from tests.exact_summary import summary
 from tests.property.slo.slo_strategies import heard, records
 
 
@@ -25,7 +25,8 @@ def test_the_order_of_rows_does_not_matter(some: Records, seed: int) -> None:
 
 @given(both=st.one_of(st.tuples(records, records), st.tuples(heard, heard)))
 def test_measuring_parts_is_measuring_the_whole(both: tuple[Records, Records]) -> None:
-    """Except where a part has successes (or of speech: any rows) but no stamps, and so the indicator does not apply to it.
+    """Except where a part has successes (or of speech: any rows) but no stamps, and so the indicator does not apply to
+    it.
 
     A failed request has as many gaps as the longest answer beside it, so those of gaps are compared without failures.
     """

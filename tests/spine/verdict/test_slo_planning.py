@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from plimsoll.slo.objectives.objective import parse
-from plimsoll.slo.statistics.confidence import most_bad_allowed, passing
-from plimsoll.slo.statistics.planning import chance_to_pass, sample
+from plimsoll.slo.statistics.confidence import chance_to_pass, most_bad_allowed, passing, sample
 from plimsoll.slo.statistics.share import Course, series, share_test, weigh
 
 ONE_PERCENT = Fraction(1, 100)
@@ -62,23 +61,28 @@ def test_no_number_of_requests_passes_on_or_beyond_the_limit(share: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("limit", "share"),
-    [("0.1", "0.05"), ("0.01", "0.005"), ("0.01", "0.001"), pytest.param("0.001", "0.0005", marks=pytest.mark.long)],
+    ("limit", "share", "runs"),
+    [
+        ("0.1", "0.05", 400),
+        ("0.01", "0.005", 400),
+        ("0.01", "0.001", 400),
+        pytest.param("0.001", "0.0005", 100, marks=pytest.mark.long),
+    ],
 )
-def test_the_real_verdict_passes_that_often_on_independent_requests(limit: str, share: str) -> None:
-    """The whole of a verdict, not the binomial test alone: 400 simulated runs of the planned length."""
+def test_the_real_verdict_passes_that_often_on_independent_requests(limit: str, share: str, runs: int) -> None:
+    """The whole of a verdict, not the binomial test alone: simulated runs of the planned length."""
     n = sample(Fraction(limit), assumed=share).with_bad
     assert n is not None
     rng = np.random.default_rng(1)
     entries = np.arange(n)
     passed = errors = 0
-    for _ in range(400):
+    for _ in range(runs):
         values = rng.random(n)
         bad = values > 1 - float(share)
         passed += weigh(series(values, entries, Course(entries, n, 0.0)).count(bad), limit).outcome == "PASS"
         errors += share_test(bad, limit).outcome == "PASS"
-    assert passed / 400 >= 0.9 - 3 * (0.9 * 0.1 / 400) ** 0.5
-    assert errors / 400 >= 0.9 - 3 * (0.9 * 0.1 / 400) ** 0.5
+    assert passed / runs >= 0.9 - 3 * (0.9 * 0.1 / runs) ** 0.5
+    assert errors / runs >= 0.9 - 3 * (0.9 * 0.1 / runs) ** 0.5
 
 
 def test_dependent_requests_are_worth_less() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.reports.sections.measures import measures
+from plimsoll.reports.parts.measures import measures
 from plimsoll.slo.comparison.arms import sample
 from plimsoll.slo.comparison.quantity import parse as quantity
 from plimsoll.slo.metrics.indicator import catalogue, measure, of_successes
-from plimsoll.slo.objectives.budgets.ledger import ledger_of
 from plimsoll.slo.objectives.goodput import goodput
+from plimsoll.slo.objectives.ledger import ledger_of
 from plimsoll.slo.objectives.objective import ObjectiveError, parse
 from plimsoll.slo.records.queries import applies, together, with_deadline
 from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns

@@ -11,8 +11,8 @@ import pytest
 from plimsoll.scenarios.plan.arrival import constant_rate, due_times
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import IntArray, Records, Status, from_columns
-from plimsoll.slo.validity.arrivals import P_CLAIM, claimed, dispersion, exponential_fit, rate_per_s
 from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.lateness import P_CLAIM, claimed, dispersion, exponential_fit, rate_per_s
 from plimsoll.slo.validity.validity import Validity, assess
 
 MS = 1_000_000
@@ -137,7 +137,9 @@ def test_a_plan_that_is_not_the_poisson_process_it_claims_is_invalid(shape: floa
 
 
 def test_no_honest_plan_is_called_another_process() -> None:
-    """2,000 seeds a size: the smallest p of the fit is far above the limit; and LoadGen's own, whole ns at a very high rate, constant."""
+    """2,000 seeds a size: the smallest p of the fit is far above the limit; and LoadGen's own, whole ns at a very high
+    rate, constant.
+    """
     for n in (201, 1000):
         least = min(exponential_fit(np.random.default_rng(seed).exponential(1e7, n)) for seed in range(2000))
         assert least > 1e-4 > 100 * P_CLAIM
@@ -348,7 +350,9 @@ def test_dispersion_and_rate_of_known_sequences() -> None:
 
 
 def test_what_begins_together_is_no_rate() -> None:
-    """Two queries of eight samples, 110 ms each, are 73/s and not 136/s; four slots of 100 ms are 40/s however short the run is."""
+    """Two queries of eight samples, 110 ms each, are 73/s and not 136/s; four slots of 100 ms are 40/s however short
+    the run is.
+    """
     due = np.repeat(np.arange(2) * 110 * MS, 8)
     asked = facts(open_loop=False, process=None, planned=16, min_queries=2, slots=(1,))
     found = assess(run(due, query_id=np.repeat([0, 1], 8), done_ns=due + 110 * MS), asked)
@@ -468,7 +472,9 @@ def test_in_a_tiny_run_the_span_may_be_off_by_the_lateness_that_is_allowed_anywa
 
 
 def test_few_requests_that_are_all_late_are_no_comparison() -> None:
-    """Of fewer than 100 the p99 is one hiccup and not judged; that the typical one left 40 ms late to an endpoint of 20 ms is judged."""
+    """Of fewer than 100 the p99 is one hiccup and not judged; that the typical one left 40 ms late to an endpoint of 20
+    ms is judged.
+    """
     due = np.arange(90) * 50 * MS
     few = facts(planned=90, planned_queries=90, min_queries=0, process="constant")
     assert "generator lag p50 40 ms, limit 1 ms" in only_reason(assess(run(due, lag=40 * MS), few, strict=True))

@@ -82,7 +82,16 @@ def test_too_little_data_is_inconclusive_and_says_how_much_is_needed() -> None:
     found = one(slow(0, 458), "p99(latency) <= 15ms", "0.99")
     assert (found.n_needed, found.n, found.bad, found.max_bad_allowed) == (459, 458, 0, -1)
     assert found.interval == (10 * MS, math.inf)
-    assert "459 in all would decide (468 ms at this rate), 1 more" in found.detail
+    assert "459 in all would decide (459 ms at this rate), 1 more" in found.detail
+
+
+def test_how_long_it_takes_is_by_the_rate_offered_and_the_last_answer_s_time_is_none_of_it() -> None:
+    found = one(run(np.where(np.arange(100) == 99, 9_000, 10)), "p99(latency) <= 15s")
+    assert found.needed_ns == (found.n_needed or 0) * MS
+    rows = run([10] * 100, due_ns=10 * MS * np.arange(100), done_ns=10 * MS * np.arange(1, 101))
+    facts = GeneratorFacts(open_loop=False, planned=100, elapsed_ns=10**15)
+    [closed] = judge(rows, [parse("p99(latency) <= 15ms")], assess(rows, facts)).objectives
+    assert closed.needed_ns == 2990 * MS
 
 
 def test_a_broken_percentile_fails_only_when_it_is_proven_broken() -> None:
@@ -221,7 +230,9 @@ def test_gaps_of_the_same_requests_count_as_few() -> None:
 
 
 def test_gaps_show_nothing_by_fewer_requests_than_one_value_of_each_would_take() -> None:
-    """A request may be slow in all of its gaps: 0 of 60,000 gaps of 58 requests is no p95, of 59 it is; and one slow request of 20 no FAIL."""
+    """A request may be slow in all of its gaps: 0 of 60,000 gaps of 58 requests is no p95, of 59 it is; and one slow
+    request of 20 no FAIL.
+    """
 
     def gaps(requests: int, slow: int) -> list[list[int]]:
         took = [np.full(1000, 3 if i < slow else 1) * MS for i in range(requests)]

@@ -20,7 +20,9 @@ def due(n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def cold(values: FloatArray, share: float, times: float) -> FloatArray:
-    """The same series with a start that is ``times`` as slow and comes down to the level within ``share`` of the run."""
+    """The same series with a start that is ``times`` as slow and comes down to the level within ``share`` of the
+    run.
+    """
     m = int(share * len(values))
     slow = values.copy()
     slow[:m] *= 1 + (times - 1) * np.exp(-3 * np.arange(m) / m)
@@ -218,7 +220,9 @@ def served(rng: np.random.Generator, n: int, rate: float, stall: tuple[float, fl
 @pytest.mark.parametrize("load", [0.3, 0.7])
 @pytest.mark.parametrize("since", [0.0, 1.0])
 def test_a_stall_at_the_beginning_is_never_advised_away(rate: float, load: float, since: float) -> None:
-    """Of runs whose first stretch differs because the server stood still for two seconds, none is to be run again without it."""
+    """Of runs whose first stretch differs because the server stood still for two seconds, none is to be run again
+    without it.
+    """
     seen = told = 0
     n = int(rate * 30)
     when = (np.arange(n) / rate * 1e9).astype(np.int64)

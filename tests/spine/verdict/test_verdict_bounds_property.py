@@ -1,4 +1,7 @@
-"""A verdict and its bounds are one: FAIL has the limit outside of them on one side, PASS on the other, whatever decided."""
+"""A verdict and its bounds are one:
+
+FAIL has the limit outside of them on one side, PASS on the other, whatever decided.
+"""
 
 from __future__ import annotations
 

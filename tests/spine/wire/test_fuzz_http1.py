@@ -163,14 +163,18 @@ def test_a_damaged_response_gives_a_result_or_the_documented_error(
 
 
 TOKENS = [
-    b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 101 Switch\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
-    b"HTTP/1.0 200 OK\r\n", b"HTTP/2 200\r\n", b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 304 Not\r\ncontent-length: 9\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 101 Switch\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\n", b"HTTP/2 200\r\n", b"HTTP/1.1 204 No\r\n\r\n",
+    b"HTTP/1.1 304 Not\r\ncontent-length: 9\r\n\r\n",
     b"HTTP/1.1 99999999999999999999 X\r\n", b"HTTP/1.1 -1 X\r\n", b"\r\n", b"\r\n\r\n", b"\n", b"\r", b"\0", b":", b" ",
     b"content-length: 5\r\n", b"content-length: 6\r\n", b"content-length: -1\r\n", b"content-length: 1,1\r\n",
-    b"content-length: 99999999999999999999999\r\n", b"transfer-encoding: chunked\r\n", b"transfer-encoding: gzip, chunked\r\n",
+    b"content-length: 99999999999999999999999\r\n", b"transfer-encoding: chunked\r\n",
+    b"transfer-encoding: gzip, chunked\r\n",
     b"transfer-encoding: chunked, identity\r\n", b"connection: close\r\n", b"connection: keep-alive, upgrade\r\n",
     b"3\r\nabc\r\n", b"0\r\n\r\n", b"ffffffffffffffff\r\n", b"fffffffffffffffff\r\n", b"-1\r\n", b"0x3\r\n", b"3;\r\n",
-    b" folded\r\n", b"x: 1\r\n", b": none\r\n", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00",
+    b" folded\r\n", b"x: 1\r\n", b": none\r\n", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\x16\x03\x01\x02\x00",
 ]  # fmt: skip
 
 

@@ -31,7 +31,9 @@ class Heard:
 
 @pytest.mark.parametrize("last", [b"", b"too large"])
 def test_a_write_that_is_told_of_the_reset_ends_the_connection_though_the_loop_says_nothing_more(last: bytes) -> None:
-    """The socket's one error goes to whoever asks first: uvloop then now and then calls no reader, and a request waited for its time-out."""
+    """The socket's one error goes to whoever asks first: uvloop then now and then calls no reader, and a request waited
+    for its time-out.
+    """
 
     async def talk() -> tuple[Heard, Stream]:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,7 @@
-"""Folders of a search and of a sweep as they would be left behind, of a simulated M/D/1 or batching endpoint. Nothing is sent."""
+"""Folders of a search and of a sweep as they would be left behind, of a simulated M/D/1 or batching endpoint.
+
+Nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
-from plimsoll.reports.models.search_parts import AnswerPart, ProbePart, RangePart, SearchReport
+from plimsoll.reports.documents.search import AnswerPart, ProbePart, RangePart, SearchReport
 from plimsoll.reports.models.sweep_parts import LinePart, SeriesPart, SweepPoint, SweepReport
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.slo.records.records import IntArray, Records, from_columns

@@ -44,7 +44,8 @@ def sealed_run(path: Path, ttft_ms: float = 50.0, *, failed: int = 0, seed: int 
         open_loop=False, planned=40, planned_queries=40, min_queries=40, elapsed_ns=4_000 * MS, kernel_reads=40
     )
     manifest = {
-        "schema": "plimsoll.manifest/1", "run_id": f"id-{path.parent.name}-{path.name}", "t0_wall_ns": crc32(path.name.encode()),
+        "schema": "plimsoll.manifest/1", "run_id": f"id-{path.parent.name}-{path.name}",
+        "t0_wall_ns": crc32(path.name.encode()),
         "t0_monotonic_ns": 0, "started_at": "2026-11-21T10:00:00+00:00", "plimsoll": "0.1", "host": host, "seed": seed,
         "target": {"url": "http://127.0.0.1:1", "model": "m"}, "plan_fingerprint": plan.fingerprint(), "workers": 1,
     }  # fmt: skip

@@ -1,4 +1,6 @@
-"""What is kept of an answer: the text or the tensor of every response that a server may give, and nothing of reasoning."""
+"""What is kept of an answer: the text or the tensor of every response that a server may give, and nothing of
+reasoning.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from plimsoll.harness.generator import outputs
 from plimsoll.harness.generator.outputs import OutputLog, gather, read_answer, scores_of
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.wire import pointer
-from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.scenario import parse
 from plimsoll.slo.records.records import Status
 
 JSON, SSE, NDJSON = b"application/json", b"text/event-stream", b"application/x-ndjson"

@@ -1,4 +1,7 @@
-"""A run that the machine spoiled is made again, a result never is, and every attempt can still be opened. Nothing is sent."""
+"""A run that the machine spoiled is made again, a result never is, and every attempt can still be opened.
+
+Nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ from plimsoll.harness.live.place import Place
 from plimsoll.harness.run.attempts import spoiled
 from plimsoll.harness.run.coordinator import Outcome
 from plimsoll.harness.run.job import Prepared, prepare
+from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Asked, keep
 from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.run.watcher import Watcher
-from plimsoll.harness.series.one_run import LivePage, Staff, carry_through, judge, run_job
+from plimsoll.harness.series.one_run import LivePage, Staff, carry_through, run_job
 from plimsoll.harness.verbs.gate import _judge_again
 from tests.unit.harness.sealed_runs import sealed_run
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols.http import HttpOptions
 from plimsoll.harness.run.job import find_scenario
 from plimsoll.harness.series.comparison import bakeoff_file as bakeoff
 from plimsoll.harness.series.comparison.arms import Arm, read_arms
 from plimsoll.harness.series.comparison.bakeoff_file import STARTER, Bakeoff, parse
 from plimsoll.scenarios.text.document import read_document
-from plimsoll.scenarios.text.durations import format_duration
+from plimsoll.scenarios.text.fields import format_duration
 
 TWO: dict[str, Any] = {"arms": [{"name": "a", "url": "http://a:1"}, {"name": "b", "url": "http://b:1"}]}
 
@@ -94,10 +96,22 @@ def test_without_a_sweep_there_is_one_load_the_scenarios_own() -> None:
     assert [level.label for level in parse(TWO, "b.yaml").contest().levels] == [""]
 
 
+def test_limits_on_requests_may_stand_alone() -> None:
+    assert parse(TWO | {"objectives": ["ttft <= 500ms"]}, "b.yaml").contest().asked.limits_alone
+
+
+def test_what_a_name_may_be_is_said_in_words() -> None:
+    _, said = read_arms(["x y=http://a:1"])
+    assert said == ["--arm x y:name: is 'x y'. Use letters, digits, ., _ and -, and begin with a letter or a digit."]
+    [said_of_options] = problems(HttpOptions, {"path": "v1"})
+    assert said_of_options == "target.options.path: is 'v1'. A route begins with /. Write it like /v1/name"
+
+
 def test_every_mistake_of_a_file_is_told_at_once() -> None:
     said = "\n".join(
         faults(
-            repeats=0, sweep={"rates": [1, "x"]}, objectives=["p99(nope) <= 3ms"], metrics=["p99(zz)"], load={"url": "x"},
+            repeats=0, sweep={"rates": [1, "x"]}, objectives=["p99(nope) <= 3ms"], metrics=["p99(zz)"],
+            load={"url": "x"},
             tolerance=1.5, rounds=3, cooldown="long",
         )
     )  # fmt: skip

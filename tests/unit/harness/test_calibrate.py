@@ -1,4 +1,6 @@
-"""Calibration without a network: how it climbs, what it takes for kept, and what it holds against the server's stamps."""
+"""Calibration without a network: how it climbs, what it takes for kept, and what it holds against the server's
+stamps.
+"""
 
 from __future__ import annotations
 
@@ -186,6 +188,6 @@ def test_the_page_shows_the_figures_and_why_a_load_was_not_kept() -> None:
     made = table(open_loop=[probe(2000), probe(4000, kept=False, why="lag p99 7 ms; and more", server_limited=True)])
     console.print(*tables(made))
     text = re.sub(r"\s+", " ", console.export_text())
-    for part in ("2,000 requests/s", "at least: the server was the limit", "12,800 events/s", "500 streams", "no: the server did not keep up; lag p99 7 ms"):  # fmt: skip
+    for part in ("2,000 requests/s", "at least: the server was the limit", "12,800 events/s", "500 streams", "no: the server did not keep up; lag p99 7 ms"):  # fmt: skip  # noqa: E501
         assert part in text
     assert "and more" not in text

@@ -9,26 +9,21 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.judged import judge, write_report
 from plimsoll.harness.run.promises import kept
 from plimsoll.harness.run.rundir import open_sealed
-from plimsoll.harness.series.capacity import capacity_plan as plan
-from plimsoll.harness.series.capacity.evidence import _brings
-from plimsoll.harness.series.one_run import judge, write_report
-from plimsoll.harness.verbs.cli import command_line
+from plimsoll.harness.series import capacity_plan as plan
+from plimsoll.harness.series.capacity_plan import _brings
 from plimsoll.slo.records.records import Status, from_columns
+from tests.command import invoke
 from tests.unit.harness.capacity_folders import md1, rows, sealed, search, sweep
 from tests.unit.harness.sealed_runs import Full
 
-app = command_line()
-
-RUN = CliRunner()
-
 
 def capacity(folder: Path, *flags: str, code: int = 0) -> dict[str, Any]:
-    done = RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000", "--json", *flags])
+    done = invoke("capacity", str(folder), "--target-rate", "1000", "--json", *flags)
     assert done.exit_code == code, done.output
     document: dict[str, Any] = json.loads(done.stdout)
     return document
@@ -36,7 +31,7 @@ def capacity(folder: Path, *flags: str, code: int = 0) -> dict[str, Any]:
 
 def refused(folder: Path, *flags: str) -> list[str]:
     with pytest.raises(HarnessFault) as caught:
-        RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000", *flags], catch_exceptions=False)
+        invoke("capacity", str(folder), "--target-rate", "1000", *flags, catch_exceptions=False)
     assert caught.value.code == 2
     return caught.value.errors
 
@@ -63,7 +58,7 @@ def test_the_lower_end_of_a_search_is_the_capacity_and_the_upper_one_says_what_i
 def test_a_page_that_can_t_be_written_costs_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = search(tmp_path / "s")
     Full(str(folder), monkeypatch).full = True
-    done = RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000", "--json"])
+    done = invoke("capacity", str(folder), "--target-rate", "1000", "--json")
     assert done.exit_code == 2
     assert json.loads(done.stdout)["sized"]["replicas"] == 13
     assert json.loads(done.stdout)["exit_code"] == 2, "the document says what the process does"
@@ -93,7 +88,7 @@ def test_a_log_that_contradicts_itself_is_a_loud_warning_and_changes_no_number(t
     place = table.column_names.index("done_ns")
     early = [at - 10**12 for at in table.column("done_ns").to_pylist()]
     pq.write_table(table.set_column(place, table.schema.field("done_ns"), [early]), broken)
-    done = RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000"])
+    done = invoke("capacity", str(folder), "--target-rate", "1000")
     assert done.exit_code == 0
     assert "LITTLE'S LAW IS VIOLATED" in done.stderr
     assert "do not trust these logs" in done.stdout
@@ -144,7 +139,7 @@ def test_a_search_that_found_nothing_is_exit_3_with_its_reason(tmp_path: Path) -
     assert "the lowest rate fails" in found["reasons"]
     assert found["sized"] is None
     assert found["laws"]  # the logs can be checked all the same
-    done = RUN.invoke(app, ["capacity", str(tmp_path / "s"), "--target-rate", "10"])
+    done = invoke("capacity", str(tmp_path / "s"), "--target-rate", "10")
     assert "No validated capacity" in done.stdout
 
 
@@ -175,7 +170,10 @@ def test_a_sweep_over_clients_counts_the_rate_they_came_to(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["sweep", "search"])
 def test_where_more_at_once_is_answered_more_slowly_the_capacity_is_that_of_less(tmp_path: Path, kind: str) -> None:
-    """1, 2 and 4 at a time hold; 24.5, 20.2 and 16.6 a second are answered. By the last nine replicas were bought where six do."""
+    """1, 2 and 4 at a time hold; 24.5, 20.2 and 16.6 a second are answered.
+
+    By the last nine replicas were bought where six do.
+    """
     made = sweep(tmp_path / kind, x="concurrency") if kind == "sweep" else search(tmp_path / kind)
     file = made / f"{kind}.json"
     document = json.loads(file.read_text())
@@ -217,7 +215,8 @@ def test_a_single_run_is_a_lower_bound_if_it_passed(tmp_path: Path) -> None:
 
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     said = refused(
-        tmp_path, "--target-rate", "0", "--price", "-1", "--headroom", "120%", "--one-down", "x", "--growth", "-3%", "--gpus", "0",
+        tmp_path, "--target-rate", "0", "--price", "-1", "--headroom", "120%", "--one-down", "x", "--growth", "-3%",
+        "--gpus", "0",
         "--servers", "0", "--format", "pdf=x",
     )  # fmt: skip
     assert len(said) == 8

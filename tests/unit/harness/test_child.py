@@ -84,7 +84,7 @@ def test_the_command_by_its_module_looks_past_files_with_our_names(tmp_path: Pat
 
 
 def test_workers_that_can_t_begin_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import os, sys; sys.stdin.readline(); os.write(2, b'no module named this\\n'); sys.exit(1)"  # in one write: two share a log
+    script = "import os, sys; sys.stdin.readline(); os.write(2, b'no module named this\\n'); sys.exit(1)"  # in one write: two share a log  # noqa: E501
     monkeypatch.setattr(child, "command", lambda *words: [sys.executable, "-c", script])
 
     async def start() -> None:
@@ -133,3 +133,23 @@ def test_no_process_of_ours_is_started_in_another_way() -> None:
     """``sys.executable`` stands in the one module that knows how."""
     found = [path for path in (ROOT / "harness").rglob("*.py") if "sys.executable" in path.read_text(encoding="utf-8")]
     assert {str(path.relative_to(ROOT)) for path in found} == {"harness/process/child.py", "harness/verbs/serve.py"}
+
+
+def test_an_interrupt_in_the_making_of_a_dataclass_ends_with_the_exit_code_that_was_chosen(tmp_path: Path) -> None:
+    """A KeyboardInterrupt that leaves ``exec`` makes CPython end by SIGINT, whatever ``sys.exit`` said, unless
+    cleared.
+    """
+    (tmp_path / "started.py").write_text(
+        "import os, signal, sys, types\n"
+        "import plimsoll.__main__ as entry\n"
+        "def command_line():\n"
+        "    try:\n"
+        "        exec('os.kill(os.getpid(), signal.SIGINT)')\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(130)\n"
+        "sys.modules['plimsoll.harness.verbs.cli'] = types.SimpleNamespace(main=command_line)\n"
+        "entry.main()\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-m", "started"], env={**os.environ, "PYTHONPATH": path}, check=False)
+    assert done.returncode == 130

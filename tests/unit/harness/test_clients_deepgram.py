@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.protocols import deepgram, deepgram_flux, deepgram_speak
-from plimsoll.harness.protocols.deepgram import ListenDialogue
-from plimsoll.harness.protocols.deepgram_flux import FluxDialogue
-from plimsoll.harness.protocols.deepgram_speak import SpeakDialogue
+from plimsoll.harness.protocols import deepgram
+from plimsoll.harness.protocols.deepgram import FluxDialogue, ListenDialogue, SpeakDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
 from plimsoll.scenarios.samples.payload import Payload
@@ -378,6 +376,6 @@ def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[by
         check_hostile(talk, script, session, before)
 
 
-def test_each_file_exports_its_one_protocol() -> None:
-    names = [module.PROTOCOLS[0].name for module in (deepgram, deepgram_flux, deepgram_speak)]
+def test_the_file_exports_its_three_protocols() -> None:
+    names = [spec.name for spec in deepgram.PROTOCOLS]
     assert names == ["deepgram-listen", "deepgram-flux", "deepgram-speak"]

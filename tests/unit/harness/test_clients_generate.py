@@ -1,4 +1,7 @@
-"""TGI, Triton's generate routes, llama.cpp and Ollama: what is sent, and what their streams say. No vendor's wire is another's."""
+"""TGI, Triton's generate routes, llama.cpp and Ollama: what is sent, and what their streams say.
+
+No vendor's wire is another's.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,8 @@ def test_llamacpp_a_whole_answer_is_its_last_event() -> None:
 
 def ollama_last(load_ns: int) -> dict[str, Any]:
     return {
-        "response": "", "done": True, "done_reason": "stop", "prompt_eval_count": 11, "eval_count": 3, "load_duration": load_ns,
+        "response": "", "done": True, "done_reason": "stop", "prompt_eval_count": 11, "eval_count": 3,
+        "load_duration": load_ns,
         "prompt_eval_duration": 5 * MS, "eval_duration": 9 * MS,
     }  # fmt: skip
 

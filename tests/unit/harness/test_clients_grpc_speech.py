@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
-from plimsoll.harness.protocols import google_speech, google_tts, plimsoll_speech, riva, vosk_grpc
+from plimsoll.harness.protocols import google, plimsoll_speech, riva, vosk_grpc
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._grpc.descriptors import shipped
 from plimsoll.harness.protocols._speech.grpc_speech import Recognition, Synthesis
@@ -29,16 +29,17 @@ RIVA = shipped("riva_asr").message("nvidia.riva.asr.StreamingRecognizeResponse")
 VOSK = shipped("vosk").message("vosk.stt.v1.StreamingRecognitionResponse")
 OURS = shipped("plimsoll_speech").message("plimsoll.speech.v1.RecogniseResponse")
 RECOGNIZER = "projects/p/locations/eu/recognizers/_"
-CLIP = Clip(np.arange(4000, dtype=np.int16), 16000, 50 * MS, 200 * MS, "one two", (Word("one", 50 * MS, 100 * MS), Word("two", 110 * MS, 200 * MS)), "clean")  # fmt: skip
+CLIP = Clip(np.arange(4000, dtype=np.int16), 16000, 50 * MS, 200 * MS, "one two", (Word("one", 50 * MS, 100 * MS),
+    Word("two", 110 * MS, 200 * MS)), "clean")  # fmt: skip
 SPOKEN = Payload(data={"clip": CLIP}, media_ns=250 * MS)
 MAKERS: dict[str, Callable[[Target], Recognition]] = {
-    "google-speech": google_speech.recognition,
+    "google-speech": google.recognition,
     "riva-asr": riva.recognition,
     "vosk-grpc": vosk_grpc.recognition,
     "plimsoll-speech": plimsoll_speech.recognition,
 }
 VOICES: dict[str, Callable[[Target], Synthesis]] = {
-    "google-tts": google_tts.synthesis,
+    "google-tts": google.synthesis,
     "riva-tts": riva.synthesis,
     "plimsoll-speech-tts": plimsoll_speech.synthesis,
 }
@@ -64,7 +65,8 @@ def over(protocol: str, reads: Sequence[Any], input_end_ms: float = 100, **optio
     return exchange
 
 
-# -- what is sent -------------------------------------------------------------------------------------------------------
+# -- what is sent
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
@@ -172,7 +174,8 @@ def test_a_frame_above_googles_limit_is_refused_before_any_load() -> None:
         recognition("google-speech").encode(Payload(prompt="x"))
 
 
-# -- what comes back ----------------------------------------------------------------------------------------------------
+# -- what comes back
+# ----------------------------------------------------------------------------------------------------
 
 
 def result(text: str, final: bool = False, **more: Any) -> dict[str, Any]:
@@ -202,12 +205,14 @@ def test_pieces_of_one_hypothesis_are_one_text_and_finals_follow_each_other() ->
 def test_version_two_and_our_own_service_are_read_too() -> None:
     two = over(
         "google-speech",
-        [V2(results=[result("one two", True, result_end_offset={"nanos": 5})]), V2(speech_event_type=3), V2(speech_event_type=3)],
+        [V2(results=[result("one two", True, result_end_offset={"nanos": 5})]), V2(speech_event_type=3),
+            V2(speech_event_type=3)],
         api="v2", recognizer=RECOGNIZER,
     )  # fmt: skip
     ours = over(
         "plimsoll-speech",
-        [OURS(result={"transcript": "one"}), OURS(event=2), OURS(result={"transcript": "one two", "is_final": True, "end_s": 0.5})],
+        [OURS(result={"transcript": "one"}), OURS(event=2), OURS(result={"transcript": "one two", "is_final": True,
+            "end_s": 0.5})],
     )  # fmt: skip
     for x in (two, ours):
         assert x.session is not None
@@ -254,7 +259,8 @@ def test_no_bytes_break_reading(protocol: str, reads: list[bytes]) -> None:
     assert x.n_chunks <= len(reads) * 4
 
 
-# -- voices -------------------------------------------------------------------------------------------------------------
+# -- voices
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_text_goes_out_whole_or_word_by_word() -> None:

@@ -63,7 +63,7 @@ def settled(reads: list[bytes], status: Status = Status.OK, method: str = STREAM
     return exchange
 
 
-# -- encode -------------------------------------------------------------------------------------------------------------
+# -- encode -------------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def test_a_message_is_rendered_for_each_sample() -> None:
@@ -99,7 +99,7 @@ def test_every_mistake_of_a_sample_is_told() -> None:
     ]
 
 
-# -- options ------------------------------------------------------------------------------------------------------------
+# -- options ------------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_every_mistake_of_a_sample_is_told() -> None:
         ({"deadline": 0}, "target.options.deadline"),
         ({"method": "a.B/C", "descriptor_set": SET}, "target.options.method: there is no service 'a.B'"),
         ({"method": INFER, "descriptor_set": SET, "text_path": "x"}, "answers with one message (unary). Remove it"),
-        ({"method": INFER, "descriptor_set": SET, "text_path": "x"}, "text_path: path 'x': inference.ModelInferResponse has no"),
+        ({"method": INFER, "descriptor_set": SET, "text_path": "x"}, "text_path: path 'x': inference.ModelInferResponse has no"),  # noqa: E501
         ({"method": INFER, "descriptor_set": SET, "interval": 1}, "takes one message (unary). Remove it"),
-        ({"method": INFER, "descriptor_set": SET, "message": [{}]}, "a list, but /inference.GRPCInferenceService/ModelInfer"),
+        ({"method": INFER, "descriptor_set": SET, "message": [{}]}, "a list, but /inference.GRPCInferenceService/ModelInfer"),  # noqa: E501
         ({"method": STREAM, "descriptor_set": SET, "message": []}, "the list is empty. Give at least one message"),
         ({"method": STREAM, "descriptor_set": SET, "message": [{"x": 1}]}, "target.options.message[0].x: "),
         ({"descriptor_set": f"{INLINE}AAA"}, "target.options.descriptor_set: "),
@@ -169,7 +169,7 @@ def test_a_proto_file_is_enough(tmp_path: Path) -> None:
     assert "x.M has no such field. Did you mean t?" in found
 
 
-# -- settle -------------------------------------------------------------------------------------------------------------
+# -- settle -------------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def test_without_a_text_path_every_message_counts() -> None:

@@ -14,11 +14,10 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._grpc.descriptors import shipped
-from plimsoll.harness.protocols._kserve.tensors import CONTENTS, DTYPES, Tensor, says_something, text_of
-from plimsoll.harness.protocols.kserve_grpc import KserveGrpcDialect
-from plimsoll.harness.protocols.tfserving_grpc import KINDS, TfServingGrpcDialect
-from plimsoll.harness.protocols.torchserve_grpc import TorchServeGrpcDialect
-from plimsoll.harness.protocols.triton_stream import TritonStreamDialect
+from plimsoll.harness.protocols._kserve import CONTENTS, DTYPES, Tensor, says_something, text_of
+from plimsoll.harness.protocols.kserve import KserveGrpcDialect, TritonStreamDialect
+from plimsoll.harness.protocols.tfserving import KINDS, TfServingGrpcDialect
+from plimsoll.harness.protocols.torchserve import TorchServeGrpcDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.reference_server.dialects.kserve_grpc import parse_request, response
 from plimsoll.reference_server.protos import inference_pb2 as pb
@@ -52,7 +51,8 @@ def settle(dialect: Any, reads: list[bytes], status: Status = Status.OK) -> Exch
     return exchange
 
 
-# -- requests -----------------------------------------------------------------------------------------------------------
+# -- requests
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("datatype", [*DTYPES, "BYTES"])
@@ -135,7 +135,8 @@ def test_options_are_checked(name: str) -> None:
     assert "inputs: [0]: it has no name" in check({"inputs": [{}]})[0]
 
 
-# -- answers ------------------------------------------------------------------------------------------------------------
+# -- answers
+# ------------------------------------------------------------------------------------------------------------
 
 
 def answer(*outputs: ServerTensor, typed: bool = False, **said: bool | str) -> Any:
@@ -267,7 +268,8 @@ def test_no_bytes_break_reading(reads: list[bytes]) -> None:
         assert settle(dialect, reads, Status.TIMEOUT).status == Status.TIMEOUT
 
 
-# -- TensorFlow Serving -------------------------------------------------------------------------------------------------
+# -- TensorFlow Serving
+# -------------------------------------------------------------------------------------------------
 
 TF = shipped("tfserving")
 PREDICT, PREDICTED = TF.message("tensorflow.serving.PredictRequest"), TF.message("tensorflow.serving.PredictResponse")
@@ -333,7 +335,8 @@ def test_no_outputs_are_a_failure() -> None:
     assert "holds no outputs" in (settle(tf(), [b""]).error or "")
 
 
-# -- TorchServe ---------------------------------------------------------------------------------------------------------
+# -- TorchServe
+# ---------------------------------------------------------------------------------------------------------
 
 
 def torch(**options: Any) -> TorchServeGrpcDialect:
@@ -369,7 +372,8 @@ def test_torchserves_pieces_are_chunks_and_its_status_a_failure() -> None:
     assert settle(torch(), [pieces[0]]).n_chunks == 0
 
 
-# -- what an accuracy run keeps -----------------------------------------------------------------------------------------
+# -- what an accuracy run keeps
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("typed", [True, False])

@@ -20,11 +20,10 @@ from plimsoll.harness.protocols.openai_audio import (
 )
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.http.http_pool import Prepared
+from plimsoll.scenarios.media.sound import wav_bytes
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.sound.wav import wav_bytes
-from plimsoll.slo.records.records import Status, TokensFrom
-from plimsoll.slo.records.session_columns import PACE_FILE
+from plimsoll.slo.records.records import PACE_FILE, Status, TokensFrom
 from tests.finished import MS, finished
 
 URL = "http://127.0.0.1:1/v1"

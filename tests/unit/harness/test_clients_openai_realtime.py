@@ -1,4 +1,6 @@
-"""OpenAI's realtime protocol: sessions that are asked for, turns that are heard out, answers that are stamped, and vLLM's dialect."""
+"""OpenAI's realtime protocol: sessions that are asked for, turns that are heard out, answers that are stamped, and
+vLLM's dialect.
+"""
 
 from __future__ import annotations
 
@@ -343,7 +345,7 @@ def test_an_answer_in_text_is_stamped_token_by_token(name: str) -> None:
     [
         ([(9, done())], Status.PROTOCOL, "the answer holds no audio"),
         ([(9, done("cancelled"))], Status.HTTP, "the response was cancelled"),
-        ([(9, done("failed", error={"code": "rate_limit_exceeded", "message": "slow down"}))], Status.REFUSED, "slow down"),
+        ([(9, done("failed", error={"code": "rate_limit_exceeded", "message": "slow down"}))], Status.REFUSED, "slow down"),  # noqa: E501
         ([(9, done("failed"))], Status.HTTP, "the response failed"),
         ([(9, event("response.output_audio.delta", delta="?"))], Status.PROTOCOL, "can't be decoded"),
         ([(9, "[1"), (10, done())], Status.PROTOCOL, "message 1 is not JSON"),
@@ -406,7 +408,7 @@ KINDS = (
     "response.done", "transcription.delta", "transcription.done", "session.created",
 )  # fmt: skip
 MEMBERS = (
-    "item_id", "delta", "transcript", "audio_end_ms", "response", "status", "status_details", "usage", "error", "message",
+    "item_id", "delta", "transcript", "audio_end_ms", "response", "status", "status_details", "usage", "error", "message",  # noqa: E501
     "code", "output_tokens", "text", "server_timing",
 )  # fmt: skip
 

@@ -49,7 +49,8 @@ OPENING = ("response.created", {"response": {"status": "in_progress", "error": N
 
 def test_a_prompt_and_messages_become_input() -> None:
     assert body(Payload(prompt="hi", max_output_tokens=5), instructions="be brief") == {
-        "model": "m", "input": "hi", "instructions": "be brief", "temperature": 0.0, "max_output_tokens": 5, "stream": True,
+        "model": "m", "input": "hi", "instructions": "be brief", "temperature": 0.0, "max_output_tokens": 5,
+        "stream": True,
     }  # fmt: skip
     said = (
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}]},

@@ -87,7 +87,8 @@ def test_failures_end_the_session(message: dict[str, Any], error: str) -> None:
 
 
 MEMBERS = [
-    "lines", "text", "speaker", "error", "new_lines", "n_lines", "lines_pruned", "buffer_transcription", "useAudioWorklet",
+    "lines", "text", "speaker", "error", "new_lines", "n_lines", "lines_pruned", "buffer_transcription",
+    "useAudioWorklet",
 ]  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""What a cold start makes of its repeats: outcome, exit code, going on, and everything that is refused before a start."""
+"""What a cold start makes of its repeats: outcome, exit code, going on, and everything that is refused before a
+start.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,12 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.secrecy.redaction import learn
-from plimsoll.harness.series.coldstart import asked
-from plimsoll.harness.series.coldstart import coldstart_output as output
+from plimsoll.harness.series.coldstart import coldstart_flags as cold
 from plimsoll.harness.series.coldstart import coldstart_session as session
-from plimsoll.harness.series.coldstart.asked import Wanted
+from plimsoll.harness.series.coldstart.coldstart_flags import Wanted
 from plimsoll.harness.series.coldstart.coldstart_session import Attempt, Ran, thinned
 from plimsoll.harness.series.ledger import Session
-from plimsoll.reports.models.coldstart_parts import RepeatPart
+from plimsoll.reports.documents.coldstart import RepeatPart
 from tests.unit.harness.sealed_runs import Full
 
 S = 1_000_000_000
@@ -25,11 +26,12 @@ URL = "http://127.0.0.1:9"
 
 
 def wanted(repeats: int = 3, **changed: Any) -> Wanted:
-    goals, errors = asked.goals(changed.pop("slo", ()))
+    goals, errors = cold.goals(changed.pop("slo", ()))
     assert not errors
     fields: dict[str, Any] = {
         "start": "serve", "stop": "", "between": "", "scenario": None, "flags": {"url": URL, "protocol": "openai-chat"},
-        "curve": asked.curve_flags(None, None, None), "repeats": repeats, "ready_timeout_ns": S, "path": None, "cooldown_ns": 0,
+        "curve": cold.curve_flags(None, None, None), "repeats": repeats, "ready_timeout_ns": S, "path": None,
+        "cooldown_ns": 0,
         "stop_timeout_ns": S, "goals": goals, "command": ("plimsoll",), **changed,
     }  # fmt: skip
     return Wanted(**fields)
@@ -37,8 +39,10 @@ def wanted(repeats: int = 3, **changed: Any) -> Wanted:
 
 def repeat(number: int, ready: float = 2.0, **changed: Any) -> RepeatPart:
     fields: dict[str, Any] = {
-        "number": number, "complete": True, "port_ns": S, "ready_ns": int(ready * S), "route": "/health", "first_status": "OK",
-        "first_ttft_ns": S // 10, "first_latency_ns": S // 5, "first_answer_ns": int((ready + 0.1) * S), "steady_after": 1,
+        "number": number, "complete": True, "port_ns": S, "ready_ns": int(ready * S), "route": "/health",
+        "first_status": "OK",
+        "first_ttft_ns": S // 10, "first_latency_ns": S // 5, "first_answer_ns": int((ready + 0.1) * S),
+        "steady_after": 1,
         "steady_ns": int((ready + 0.2) * S), "steady_level_ns": S // 100, "excess_ns": S // 6, "requests": 121,
         "curve": [(1, S // 5), (2, S // 100)], "stop_forced": False, "stop_ns": 1,
     }  # fmt: skip
@@ -46,7 +50,7 @@ def repeat(number: int, ready: float = 2.0, **changed: Any) -> RepeatPart:
 
 
 def document(ran: Ran, **changed: Any) -> dict[str, Any]:
-    found: dict[str, Any] = output.document(wanted(**changed), ran).document()
+    found: dict[str, Any] = session.document(wanted(**changed), ran).document()
     return found
 
 
@@ -69,6 +73,13 @@ def test_a_quantity_that_a_repeat_does_not_have_keeps_no_objective() -> None:
     assert found["goals"][0]["outcome"] == "FAIL"
     assert found["goals"][0]["worst"] is None
     assert any("no steady state found: still changing" in text for text in found["warnings"])
+
+
+def test_a_warning_names_every_start_that_it_is_true_of() -> None:
+    never = {"steady_ns": None, "steady_after": None}
+    made = (repeat(1, unsettled="x", **never), repeat(2, unsettled="x", **never), repeat(3, unsettled="y", **never))
+    said = [text for text in document(Ran(made, interrupted=False))["warnings"] if "no steady state" in text]
+    assert said == ["repeats 1, 2: no steady state found: x", "repeat 3: no steady state found: y"]
 
 
 def test_a_failed_first_request_and_an_invalid_curve_have_their_exit_codes() -> None:
@@ -107,21 +118,39 @@ def test_a_port_is_no_word_on_readiness() -> None:
     assert any("no health route" in text for text in warnings)
 
 
+def test_a_scenario_is_read_once_and_a_changed_one_is_no_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, limits = tmp_path / "ed.yaml", list[object]()
+    file.write_text("kind: server\ntimeout: 5s\n")
+
+    def measure(wanted: Wanted, out: Path, *_: object) -> Ran:
+        file.write_text("kind: server\ntimeout: 7s\n")
+        limits.append(wanted.rest(tmp_path / "run").job.scenario.timeout_ns)
+        return Ran((repeat(1),), interrupted=True)
+
+    monkeypatch.setattr(session, "measure", measure)
+    session.coldstart(wanted(scenario=str(file)), tmp_path / "c", (), Session(as_json=True))
+    assert limits == [5 * S]
+    with pytest.raises(HarnessFault, match=r"scenario: '\S+ed.yaml \(sha256 \w+\)' there, "):
+        session.coldstart(wanted(scenario=str(file)), tmp_path / "c", (), Session(resume=True))
+
+
 def test_going_on_takes_the_whole_repeats_and_refuses_another_measurement(tmp_path: Path) -> None:
     out = tmp_path / "c"
     cut = RepeatPart(number=3, complete=False)
     out.mkdir()
     found = document(Ran((repeat(1), repeat(2), cut), interrupted=True))
     (out / "coldstart.json").write_text(json.dumps(found))
-    assert [part.number for part in output.begin(wanted(), out, resume=True)] == [1, 2]
+    assert [part.number for part in session.begin(wanted(), out, resume=True)] == [1, 2]
     with pytest.raises(HarnessFault, match=r"start: 'serve' there, 'other' now\n[^\n]*load: "):
-        output.begin(wanted(start="other", curve=asked.curve_flags(5, None, None)), out, resume=True)
+        session.begin(wanted(start="other", curve=cold.curve_flags(5, None, None)), out, resume=True)
     with pytest.raises(HarnessFault, match=r"holds a cold start with 2 of 3 repeats made\. Add --resume"):
-        output.begin(wanted(), out, resume=False)
+        session.begin(wanted(), out, resume=False)
     (out / "coldstart.json").write_text("{}")
     with pytest.raises(HarnessFault, match="damaged or from another version"):
-        output.begin(wanted(), out, resume=True)
-    assert output.begin(wanted(), tmp_path / "new", resume=False) == ()
+        session.begin(wanted(), out, resume=True)
+    assert session.begin(wanted(), tmp_path / "new", resume=False) == ()
 
 
 @pytest.mark.parametrize(("full_in", "outcome"), [(2, "STOPPED"), (3, "MEASURED")])
@@ -137,7 +166,7 @@ def test_a_full_disk_costs_no_repeat(
 
     monkeypatch.setattr(session, "_one", one)
     monkeypatch.setattr(session, "raise_if_answered", lambda *_: None)
-    assert output.coldstart(wanted(), out, (), Session(as_json=True)) == ExitCode.USAGE
+    assert session.coldstart(wanted(), out, (), Session(as_json=True)) == ExitCode.USAGE
     said = capsys.readouterr()
     found = json.loads(said.out)
     assert (found["outcome"], len(found["repeats"]), found["exit_code"]) == (outcome, full_in, ExitCode.USAGE)
@@ -149,7 +178,7 @@ def test_a_full_disk_costs_no_repeat(
 
     disk.full = False
     monkeypatch.setattr(session, "_one", no_room)
-    assert output.coldstart(wanted(), out, (), Session(resume=True, as_json=True)) == ExitCode.USAGE
+    assert session.coldstart(wanted(), out, (), Session(resume=True, as_json=True)) == ExitCode.USAGE
     said = capsys.readouterr()
     assert len(json.loads(said.out)["repeats"]) == full_in - 1
     assert "error: --out: " in said.err
@@ -170,29 +199,29 @@ def test_only_the_missing_repeats_are_made_and_each_is_written_down_at_once(
             assert len(json.loads((out / "coldstart.json").read_text())["repeats"]) == number
         return Ran(parts, interrupted=False)
 
-    monkeypatch.setattr(output, "measure", measure)
+    monkeypatch.setattr(session, "measure", measure)
     out = tmp_path / "c"
     out.mkdir()
     (out / "coldstart.json").write_text(json.dumps(document(Ran((repeat(1),), interrupted=True))))
-    assert output.coldstart(wanted(), out, (), Session(resume=True, as_json=True)) == 0
+    assert session.coldstart(wanted(), out, (), Session(resume=True, as_json=True)) == 0
     assert made == [2, 3]
     assert b"Each start" in (out / "coldstart.html").read_bytes()
 
 
 def test_every_mistake_is_told_before_anything_is_started() -> None:
     with pytest.raises(HarnessFault) as caught:
-        asked.check(wanted(0, start=" ", path="health", flags={"url": "nonsense", "protocol": "foo"}), ["--x: wrong"])
+        cold.check(wanted(0, start=" ", path="health", flags={"url": "nonsense", "protocol": "foo"}), ["--x: wrong"])
     said = "\n".join(caught.value.errors)
     for part in ("--x: wrong", "--start", "--repeats 0", "--path health", "--url"):
         assert part in said
-    goals, errors = asked.goals(["redy <= 1s", "ready <= soon", "ready >= 1s"])
+    goals, errors = cold.goals(["redy <= 1s", "ready <= soon", "ready >= 1s"])
     assert not goals
     assert len(errors) == 3
 
 
 def test_a_credential_in_the_command_is_written_nowhere() -> None:
     command = "HF_TOKEN=abcdef123 CUDA_VISIBLE_DEVICES=0 serve --api-key 'sekrit-42' --port 8000"
-    shown = asked.public_command(command)
+    shown = cold.public_command(command)
     assert "abcdef123" not in shown
     assert "sekrit-42" not in shown
     assert "--port 8000" in shown
@@ -212,7 +241,7 @@ def test_a_credential_in_the_command_is_written_nowhere() -> None:
     ],
 )
 def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> None:
-    shown = asked.public_command(command)
+    shown = cold.public_command(command)
     assert "sekrit-42" not in shown
     assert "[redacted]" in shown
     assert "sekrit-42" not in json.dumps(document(Ran((), interrupted=True), start=command, between=command))
@@ -220,13 +249,11 @@ def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> Non
 
 def test_what_a_reference_stands_for_is_masked_in_the_command() -> None:
     learn(["quiet-value-7"])
-    assert asked.public_command("serve --accept quiet-value-7") == "serve --accept [redacted]"
+    assert cold.public_command("serve --accept quiet-value-7") == "serve --accept [redacted]"
 
 
 def test_the_name_of_a_variable_is_no_secret() -> None:
-    assert (
-        asked.public_command('docker run -e HF_TOKEN="$MY_TOKEN" image') == 'docker run -e HF_TOKEN="$MY_TOKEN" image'
-    )
+    assert cold.public_command('docker run -e HF_TOKEN="$MY_TOKEN" image') == 'docker run -e HF_TOKEN="$MY_TOKEN" image'
 
 
 def test_a_long_curve_is_thinned_where_little_happens_and_its_beginning_never() -> None:

@@ -14,7 +14,7 @@ from plimsoll.harness.live.place import Place
 from plimsoll.harness.run.job import Prepared, prepare
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.one_run import LivePage
-from plimsoll.reports.documents.live_metrics import render
+from plimsoll.reports.formats.openmetrics import live as render
 
 
 def prepared(folder: Path) -> Prepared:

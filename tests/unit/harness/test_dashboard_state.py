@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plimsoll.harness.live.state import FIRST_NS, MOST, LiveState
-from plimsoll.reports.models.live_parts import LiveReport, RunPart, VerdictPart
+from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.slo.objectives.objective import parse
 from tests.unit.harness.live_runs import MS, S, beginning, open_plan, status

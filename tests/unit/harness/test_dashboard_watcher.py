@@ -10,7 +10,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.live.live_view import verdict_in
 from plimsoll.harness.live.place import Place, where
-from plimsoll.reports.models.live_parts import VerdictPart
+from plimsoll.reports.documents.live import VerdictPart
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The master of a distributed run against scripted agents in its own process: what it waits for, refuses, notices and says."""
+"""The master of a distributed run against scripted agents in its own process: what it waits for, refuses, notices and
+says.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,25 @@ from typing import Any
 
 import pytest
 
-from plimsoll.harness.distributed import identity
+from plimsoll.harness.distributed import agents
 from plimsoll.harness.distributed.fleet import Fleet
 from plimsoll.harness.distributed.fleet_messages import cut, pong
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import dump_segment, read_segments
 from plimsoll.harness.host.manifest import package_version
-from plimsoll.harness.run.coordinator import ended, planned
+from plimsoll.harness.run.accounts import planned
+from plimsoll.harness.run.coordinator import ended
 from plimsoll.harness.run.rundir import RunDirectory, seal
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import from_columns
-from plimsoll.slo.statistics import hlog
+from tests import hdr_log
 
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
 PLAN: Plan = SCENARIO.build(len(SCENARIO.source_object()))
-PAYLOADS = identity.payload_digest(SCENARIO.source_object())
+PAYLOADS = agents.payload_digest(SCENARIO.source_object())
 
 #: A worker's last message, in which nothing happened.
 DONE: Mapping[str, Any] = {
@@ -64,7 +67,7 @@ class Agents:
             self.joins(name)
 
     def joins(self, name: str, **what: Any) -> None:
-        hello = {"version": package_version(), "code": identity.code_digest(), "workers": self._workers}
+        hello = {"version": package_version(), "code": agents.code_digest(), "workers": self._workers}
         self.event(event="joined", agent=name)
         self.up(name, {"type": "hello", "name": name, "host": {"hostname": f"host-{name}"}, **hello, **what})
 
@@ -366,7 +369,7 @@ def test_the_intervals_are_those_of_the_records_even_where_an_agent_was_lost_bet
         return await led.lead(agents, 1, lambda: agents.event(event="lost", agent="a", reason="it left"))
 
     asyncio.run(go())
-    log = hlog.read((led.folder.parent / "intervals.hlog").read_text())
+    log = hdr_log.read((led.folder.parent / "intervals.hlog").read_text())
     counts = {interval.tag: int(interval.counts.sum()) for interval in log.intervals}
     assert counts == {"latency": 2}
 

@@ -14,16 +14,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from plimsoll.harness.distributed import identity
+from plimsoll.harness.distributed import agents
 from plimsoll.harness.distributed.agents import Agent, Offset, Roster, deal
 from plimsoll.harness.distributed.fleet import MOST_FAULTS, Intake, differences, invitations, literals
-from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, WINDOW, cut, line, shard_of
+from plimsoll.harness.distributed.fleet_messages import COUNTS, LIMIT, PIECE, WINDOW, _status, cut, line, shard_of
 from plimsoll.harness.distributed.site import Courier, Statuses, host_limits
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.generator.segments import dump_segment
 from plimsoll.harness.host.limits import HostLimits
 from plimsoll.harness.run import coordinator, workforce
+from plimsoll.harness.run.accounts import _clocks
 from plimsoll.harness.run.crew import Crew, split_workers
 from plimsoll.harness.run.job import target_of
 from plimsoll.harness.run.workforce import Member, Workforce
@@ -269,22 +270,22 @@ class Library:
 
 
 def test_payloads_are_compared_by_content() -> None:
-    digest = identity.payload_digest(Library(64))
-    assert digest == identity.payload_digest(Library(64))
+    digest = agents.payload_digest(Library(64))
+    assert digest == agents.payload_digest(Library(64))
     for other in (Library(63), Library(65), Library(64, other=0), Library(64, other=31), Library(64, other=63)):
-        assert identity.payload_digest(other) != digest
+        assert agents.payload_digest(other) != digest
 
 
 def test_code_is_compared_by_content_and_by_name(tmp_path: Path) -> None:
     (tmp_path / "harness").mkdir()
     file = tmp_path / "harness" / "a.py"
     file.write_text("x = 1\n")
-    first = identity.code_digest(tmp_path)
+    first = agents.code_digest(tmp_path)
     file.write_text("x = 2\n")
-    second = identity.code_digest(tmp_path)
+    second = agents.code_digest(tmp_path)
     file.rename(file.with_name("b.py"))
-    assert len({first, second, identity.code_digest(tmp_path)}) == 3
-    assert identity.code_digest() == identity.code_digest()
+    assert len({first, second, agents.code_digest(tmp_path)}) == 3
+    assert agents.code_digest() == agents.code_digest()
 
 
 # -- files ------------------------------------------------------------------------------------------------------
@@ -434,6 +435,22 @@ def test_counters_are_the_last_and_histograms_the_sum_of_what_was_said() -> None
     assert not [*statuses.take(LIMIT)]
 
 
+def test_histograms_of_outside_metrics_are_summed_too() -> None:
+    statuses = Statuses()
+    for line_of in (
+        status(5),
+        status(6) | {"others": {"mine": {"900": 2}}},
+        status(7),
+        status(8) | {"others": {"mine": {"900": 1}}},
+    ):
+        statuses.add(0, line_of)
+    (((_, said),),) = statuses.take(LIMIT)
+    assert said == {**status(8), "others": {"mine": {"900": 3}}}
+    whole = {**said, **dict.fromkeys(COUNTS, 1)}
+    assert _status(whole)
+    assert not _status({**whole, "others": {"mine": {"900": "many"}}})
+
+
 def test_status_messages_stay_below_their_room_however_many_workers_there_are() -> None:
     statuses = Statuses()
     for shard in range(300):
@@ -534,7 +551,7 @@ def test_an_agent_without_a_part_spoils_no_run() -> None:
     idle.shards = [0]
     assert "moved by +1000" in str(idle.clock_fault())
     fact = {"name": "idle", "shards": [], "clock": {"error_ns": 10**9}}
-    assert coordinator._clocks({"agents": [fact, {"shards": [0], "clock": {"error_ns": 7}}]}) == {
+    assert _clocks({"agents": [fact, {"shards": [0], "clock": {"error_ns": 7}}]}) == {
         "agents": 1,
         "clock_error_ns": 7,
     }

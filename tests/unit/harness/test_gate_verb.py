@@ -12,7 +12,7 @@ from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.verbs.gate import _judge_again
 from tests.unit.harness.sealed_runs import sealed_run
 
-STOPPED = "the run was interrupted before its end. What was measured until then is kept, and decides nothing: let the next run come to its end"
+STOPPED = "the run was interrupted before its end. What was measured until then is kept, and decides nothing: let the next run come to its end"  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_json_says_the_exit_code_in_print_and_in_the_file(
 def test_the_json_says_2_where_a_file_could_not_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plimsoll.harness.series.one_run._write", lambda path, data, named: False)
+    monkeypatch.setattr("plimsoll.harness.run.judged._write", lambda path, data, named: False)
     with pytest.raises(HarnessFault, match="not every file could be written") as raised:
         _judge_again(sealed_run(tmp_path / "r"), Asked(["p50(ttft) <= 20ms"]), [], as_json=True, rewrite=True)
     assert json.loads(capsys.readouterr().out)["exit_code"] == raised.value.code == 2
@@ -116,10 +116,10 @@ def test_quiet_leaves_no_room_for_another_document_on_standard_output(tmp_path: 
 
 
 def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:
-    from plimsoll.reports.models.capacity_parts import CapacityReport
-    from plimsoll.reports.models.coldstart_parts import ColdstartReport
+    from plimsoll.reports.documents.capacity import CapacityReport
+    from plimsoll.reports.documents.coldstart import ColdstartReport
+    from plimsoll.reports.documents.search import SearchReport
     from plimsoll.reports.models.comparison_parts import ComparisonReport
-    from plimsoll.reports.models.search_parts import SearchReport
     from plimsoll.reports.models.sweep_parts import SweepReport
     from plimsoll.reports.report import Report
 

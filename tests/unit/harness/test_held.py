@@ -1,4 +1,6 @@
-"""What a worker may hold of what servers say: what taking an answer apart costs is never more than what it was said to cost."""
+"""What a worker may hold of what servers say: what taking an answer apart costs is never more than what it was said to
+cost.
+"""
 
 from __future__ import annotations
 

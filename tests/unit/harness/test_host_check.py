@@ -105,7 +105,8 @@ def test_a_closed_loop_that_the_host_cannot_hold_is_refused_before_the_run() -> 
     with pytest.raises(HarnessFault, match="keeps 65 connections open in one worker") as caught:
         host_check.check_host(job(kind="concurrency", concurrency=65), small)
     assert caught.value.code == 2
-    host_check.check_host(prepare(None, {"url": "http://h:1", "kind": "concurrency", "concurrency": 65, "workers": 2}, [], [], Path("o2")).job, small)  # fmt: skip
+    host_check.check_host(prepare(None, {"url": "http://h:1", "kind": "concurrency", "concurrency": 65, "workers": 2},
+        [], [], Path("o2")).job, small)  # fmt: skip
 
 
 def test_connections_are_counted_as_the_clients_open_them() -> None:

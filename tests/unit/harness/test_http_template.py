@@ -1,4 +1,6 @@
-"""The generic template beyond one answer and JSON events: framings, conditions, finish reasons, success rules and forms."""
+"""The generic template beyond one answer and JSON events: framings, conditions, finish reasons, success rules and
+forms.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_more_repeats_only_add_runs_at_the_end() -> None:
 def test_levels_go_up_in_one_round_and_down_in_the_next() -> None:
     made = slots(ARMS, ["1", "2"], 2, 1)
     assert [(slot.level, slot.arm) for slot in made] == [
-        ("1", "base"), ("1", "new"), ("2", "base"), ("2", "new"), ("2", "new"), ("2", "base"), ("1", "new"), ("1", "base"),
+        ("1", "base"), ("1", "new"), ("2", "base"), ("2", "new"), ("2", "new"), ("2", "base"), ("1", "new"), ("1",
+            "base"),
     ]  # fmt: skip
     assert len({slot.folder for slot in made}) == 8
 

@@ -51,8 +51,8 @@ def ready(text: str) -> Prepared:
 
 def test_a_literal_credential_in_the_protocols_own_headers_is_masked_where_it_is_written_down() -> None:
     job = ready(
-        "kind: single_stream\ntarget:\n  url: http://127.0.0.1:1\n  protocol: http\n"
-        "  options: {path: /x, headers: {X-Api-Token: abcdef-literal-secret, X-Plain: yes-please}, max_outstanding: 7}\n"
+        "kind: single_stream\ntarget:\n  url: http://127.0.0.1:1\n  protocol: http\n  options: "
+        "{path: /x, headers: {X-Api-Token: abcdef-literal-secret, X-Plain: yes-please}, max_outstanding: 7}\n"
     ).job
     written = str(job.public)
     assert "abcdef-literal-secret" not in written
@@ -174,7 +174,8 @@ def test_neither_command_nor_scenario_keeps_a_url_query_or_a_header_that_may_be_
     ]
     job = prepare(None, flags, [], [], Path("out"), command=[*words, "accept: text/plain"]).job  # type: ignore[arg-type]
     assert job.command == [
-        "plimsoll", "run", "--url=http://127.0.0.1:1/v1?[redacted]", "--header", "X-Auth: [redacted]", "--header=x-pin:[redacted]",
+        "plimsoll", "run", "--url=http://127.0.0.1:1/v1?[redacted]", "--header", "X-Auth: [redacted]",
+        "--header=x-pin:[redacted]",
         "--rate", "0420", "--header", "accept: text/plain",
     ]  # fmt: skip
     assert job.public["target"]["headers"] == {

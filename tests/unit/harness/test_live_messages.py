@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.protocols._http.model_name import models_path
+from plimsoll.harness.protocols._clients import models_path
 from plimsoll.harness.protocols._speech.hearing import fault_in, kind_of, member, ns_of, text_at
 from plimsoll.harness.protocols._speech.sending import feed
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target

@@ -34,7 +34,7 @@ class Page:
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
         said: list[Any] = []
         environ = {
-            "REQUEST_METHOD": method, "PATH_INFO": path, "SERVER_PORT": "8089", "wsgi.input": io.BytesIO(body), "HTTP_HOST": HERE,
+            "REQUEST_METHOD": method, "PATH_INFO": path, "SERVER_PORT": "8089", "wsgi.input": io.BytesIO(body), "HTTP_HOST": HERE,  # noqa: E501
             "CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": "application/x-www-form-urlencoded", **headers,
         }  # fmt: skip
         text = b"".join(self.door(environ, lambda status, fields: said.extend((status, fields)))).decode()
@@ -99,8 +99,8 @@ def test_what_locust_shows_is_for_no_other_site_and_no_frame() -> None:
 
 def test_of_the_form_a_load_goes_through_and_nothing_else() -> None:
     found = Page().start(
-        user_count="3", spawn_rate="1.5", run_time="", host="http://endpoint:8000/", plimsoll_rate="80", plimsoll_duration="1m 30s",
-        plimsoll_slo="p99(ttft) <= 1s; ratio(error) <= 1%", plimsoll_flags="--seed 7", html_file="/etc/x", csv_prefix="x", tags="a",
+        user_count="3", spawn_rate="1.5", run_time="", host="http://endpoint:8000/", plimsoll_rate="80", plimsoll_duration="1m 30s",  # noqa: E501
+        plimsoll_slo="p99(ttft) <= 1s; ratio(error) <= 1%", plimsoll_flags="--seed 7", html_file="/etc/x", csv_prefix="x", tags="a",  # noqa: E501
     )  # fmt: skip
     assert isinstance(found, dict)
     assert sorted(found) == [
@@ -160,9 +160,9 @@ def test_a_form_of_another_shape_is_not_read(changed: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("host", "mine"),
     [
-        ("localhost:8089", True), ("LOCALHOST", True), ("127.0.0.1", True), ("[::1]:8089", True), ("10.1.2.3:80", True), ("bound:1", True),
-        ("proxy.corp", True), ("evil.example", False), ("localhost.evil.example", False), ("127.0.0.1.evil.example", False),
-        ("", False), ("a@localhost", False), ("localhost/x", False), ("localhost:x", False), ("[::1", False), ("127.1", False),
+        ("localhost:8089", True), ("LOCALHOST", True), ("127.0.0.1", True), ("[::1]:8089", True), ("10.1.2.3:80", True), ("bound:1", True),  # noqa: E501
+        ("proxy.corp", True), ("evil.example", False), ("localhost.evil.example", False), ("127.0.0.1.evil.example", False),  # noqa: E501
+        ("", False), ("a@localhost", False), ("localhost/x", False), ("localhost:x", False), ("[::1", False), ("127.1", False),  # noqa: E501
     ],
 )  # fmt: skip
 def test_names_of_this_host_are_ours_and_others_are_not(host: str, mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,10 @@ from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.slo.records.foreign import cleaned, one_line, printable
 
 ENTRY = {
-    "name": "/v1", "method": "POST", "last_request_timestamp": 1.5, "start_time": 1.0, "num_requests": 1, "num_none_requests": 0,
-    "num_failures": 0, "total_response_time": 3, "max_response_time": 3, "min_response_time": None, "total_content_length": 0,
+    "name": "/v1", "method": "POST", "last_request_timestamp": 1.5, "start_time": 1.0, "num_requests": 1,
+    "num_none_requests": 0,
+    "num_failures": 0, "total_response_time": 3, "max_response_time": 3, "min_response_time": None,
+    "total_content_length": 0,
     "response_times": {3: 1}, "num_reqs_per_sec": {7: 1}, "num_fail_per_sec": {},
 }  # fmt: skip
 ERROR = {"method": "POST", "name": "/v1", "error": "x", "occurrences": 2, "first_seen": 1.0, "last_seen": None}
@@ -34,8 +36,10 @@ STATUS: dict[str, Any] = {
 }
 #: What watchers of a run would fall over, then or at its end.
 WRONG: list[dict[str, Any]] = [
-    {"sent": "x"}, {"done": 9e300}, {"failed": -1}, {"in_flight": None}, {"ttft": {"99999999999": 1}}, {"ttft": {"x": 1}},
-    {"ttft": {"-5": 1}}, {"latency": {"5": -10}}, {"latency": {"5": 0.5}}, {"tpot": []}, {"tpot": {"2099": 1}}, {"ttft": {"٣": 1}},
+    {"sent": "x"}, {"done": 9e300}, {"failed": -1}, {"in_flight": None}, {"ttft": {"99999999999": 1}},
+    {"ttft": {"x": 1}},
+    {"ttft": {"-5": 1}}, {"latency": {"5": -10}}, {"latency": {"5": 0.5}}, {"tpot": []}, {"tpot": {"2099": 1}},
+    {"ttft": {"٣": 1}},
 ]  # fmt: skip
 ROWS = {"index": 0, "t0_wall_ns": 1}
 TIMES = {"p99_ns": 1, "max_ns": 1, "total_ns": 1, "count": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.harness.protocols._http.model_name import models_path
+from plimsoll.harness.protocols._clients import models_path
 
 
 @pytest.mark.parametrize(

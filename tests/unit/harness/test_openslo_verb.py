@@ -1,4 +1,6 @@
-"""``plimsoll slo``: what a file promises in plain words, all mistakes with exit code 2, and a starter that is never lost."""
+"""``plimsoll slo``: what a file promises in plain words, all mistakes with exit code 2, and a starter that is never
+lost.
+"""
 
 from __future__ import annotations
 

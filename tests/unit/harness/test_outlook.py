@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.outlook.outlook import Assumptions, Guesses, Outlook, Question, clock, outlook
@@ -20,6 +19,7 @@ from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.objectives import openslo
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records, from_columns
+from tests.command import invoke
 
 S = 1_000_000_000
 P99 = "p99(ttft) <= 200ms"
@@ -64,6 +64,11 @@ def test_a_p99_at_20_a_second_takes_15_seconds() -> None:
     assert not any("pass at all" in line for line in found.advice)
 
 
+def test_a_time_is_rounded_to_what_it_is_about() -> None:
+    said = [clock(round(seconds * 1e9)) for seconds in (119, 119.1, 120.2, 150.4, 594, 598, 820, 7_300)]
+    assert said == ["119 s", "2 min", "2 min", "2 min 30 s", "9 min 50 s", "10 min", "14 min", "2 h 2 min"]
+
+
 def test_the_scenario_as_written_is_counted_by_its_own_seed() -> None:
     scenario = with_flags(None, rate=400, arrival="loadgen", seed=42, duration="2s")
     found = outlook(scenario, promised(P99), Assumptions())
@@ -81,7 +86,7 @@ def test_too_short_a_scenario_says_what_would_do() -> None:
 
 def test_max_queries_and_max_duration_cut_what_is_counted() -> None:
     base = with_flags(None, rate=100, arrival="constant", duration="10s").to_mapping()
-    from plimsoll.scenarios.parsing import parse as read_scenario
+    from plimsoll.scenarios.scenario import parse as read_scenario
 
     base["stop"] |= {"max_queries": 200, "min_queries": 1}
     assert outlook(read_scenario(base, "x"), promised(P99), Assumptions()).paces[0].requests == 200
@@ -93,7 +98,7 @@ def test_max_queries_and_max_duration_cut_what_is_counted() -> None:
 def test_a_ramp_is_timed_by_its_own_rate() -> None:
     scenario = with_flags(None, kind="server").to_mapping()
     scenario["params"] = {"rate": {"ramp": {"from": 0, "to": 20, "over": "20s"}}, "arrival": "constant"}
-    from plimsoll.scenarios.parsing import parse as read_scenario
+    from plimsoll.scenarios.scenario import parse as read_scenario
 
     found = outlook(read_scenario(scenario, "x"), promised(P99), Assumptions())
     # 200 in the first 20 s (t^2 / 2), then 98 more at 20/s.
@@ -275,14 +280,11 @@ def test_shares_are_read_exactly() -> None:
 def test_the_verb_sends_nothing_writes_nothing_and_exits_with_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plimsoll.harness.verbs.cli import command_line
-
-    app = command_line()
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["plan", "--rate", "20", "--duration", "15s", "--slo", P99, "--json"])
+    done = invoke("plan", "--rate", "20", "--duration", "15s", "--slo", P99, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["needs"][0]["requests"] == 299
-    assert CliRunner().invoke(app, ["plan", "interactive-chat"]).exit_code == 0
+    assert invoke("plan", "interactive-chat").exit_code == 0
     assert list(tmp_path.iterdir()) == []
 
 

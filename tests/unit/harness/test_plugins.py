@@ -13,6 +13,7 @@ import plimsoll.harness.protocols._discovery as plugins
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.transport.client import ProtocolSpec
 from plimsoll.harness.verbs import cli_doc
+from plimsoll.slo.metrics.plugin import PluginError
 
 SPEC = 'PROTOCOLS = (ProtocolSpec(\n    "{}", "", None),)\n'
 
@@ -99,16 +100,20 @@ def test_an_entry_point_that_is_broken_or_claims_a_name_of_ours_is_named(
     vendor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (vendor / "acme_plimsoll.py").write_text("")
-    with pytest.raises(HarnessFault, match=r"entry point acme \(acme_plimsoll:PROTOCOLS\): .*Repair or uninstall"):
-        plugins.protocols()
+    with pytest.raises(PluginError, match=r"plug-in acme = acme_plimsoll:PROTOCOLS of group .*Mend or uninstall"):
+        plugins.protocols()["acme"]
+    assert "acme" not in list(plugins.protocols())
+    plugins.outside.cache_clear()
     module = type(sys)("acme_plimsoll")
     monkeypatch.setitem(sys.modules, "acme_plimsoll", module)
     module.PROTOCOLS = plugins.protocol("null")  # type: ignore[attr-defined]
-    with pytest.raises(HarnessFault, match=r"'null' is already defined by plimsoll\.harness\.protocols\.null"):
-        plugins.protocols()
+    with pytest.raises(PluginError, match=r"'null' is already defined by plimsoll\.harness\.protocols\.null"):
+        plugins.protocols()["null"]
+    assert plugins.protocols()["http"].name == "http"
+    plugins.outside.cache_clear()
     module.PROTOCOLS = (1,)  # type: ignore[attr-defined]
-    with pytest.raises(HarnessFault, match="not a ProtocolSpec"):
-        plugins.protocols()
+    with pytest.raises(PluginError, match="not a ProtocolSpec"):
+        plugins.protocols()["acme"]
 
 
 def test_every_file_of_ours_holds_the_protocols_that_its_text_says() -> None:

@@ -50,7 +50,8 @@ def test_everything_that_can_be_promised_goes_into_the_run_directory_and_comes_b
 
 def test_every_mistake_of_every_flag_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("apiVersion: openslo/v1\nkind: SLO\nmetadata: {name: Bad_Name}\nspec: {}\n")
-    asked = Asked(["p99(tftt) <= 1ms", str(tmp_path / "bad.yaml"), str(tmp_path / "none.yaml")], "x:1", ["mlperf/x"], "2", -1.0)  # fmt: skip
+    asked = Asked(["p99(tftt) <= 1ms", str(tmp_path / "bad.yaml"), str(tmp_path / "none.yaml")], "x:1", ["mlperf/x"],
+        "2", -1.0)  # fmt: skip
     _, errors = read_promises(asked)
     for flag in ("--slo 'p99(tftt)", "--goodput 'x:1'", "--preset ", "--confidence 2", "--production-rate -1.0"):
         assert any(error.startswith(flag) for error in errors), flag
@@ -113,7 +114,7 @@ def test_flags_take_the_place_of_what_was_kept_but_confidence_alone_does_not(tmp
 
 
 WHOLE = (
-    '{"schema": "plimsoll.promises/1", "objectives": [], "openslo": [], "confidence": "0.95", "production_per_s": null, '
+    '{"schema": "plimsoll.promises/1", "objectives": [], "openslo": [], "confidence": "0.95", "production_per_s": null, '  # noqa: E501
     '"presets": []}'
 )
 

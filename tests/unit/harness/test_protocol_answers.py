@@ -1,4 +1,6 @@
-"""Where each protocol has the answer, for accuracy runs: in its streams and in its whole answers, and reasoning nowhere."""
+"""Where each protocol has the answer, for accuracy runs: in its streams and in its whole answers, and reasoning
+nowhere.
+"""
 
 from __future__ import annotations
 

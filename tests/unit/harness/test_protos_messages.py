@@ -157,7 +157,8 @@ def test_bytes_that_are_no_message_read_as_none() -> None:
     assert read(INFER, memoryview(b"\x0a\x01m")).model_name == "m"
 
 
-# -- paths --------------------------------------------------------------------------------------------------------------
+# -- paths
+# --------------------------------------------------------------------------------------------------------------
 
 
 def heard() -> Any:
@@ -220,7 +221,8 @@ def test_to_json_keeps_the_protos_names_and_never_raises() -> None:
     assert "no.Such" in to_json(answer)
 
 
-# -- templates ----------------------------------------------------------------------------------------------------------
+# -- templates
+# ----------------------------------------------------------------------------------------------------------
 
 SAMPLE = Payload(
     prompt='say "hi"\n', max_output_tokens=8, data={"x": [1, 2.5], "a": np.arange(2, dtype="<i2"), "b": b"\xff"}

@@ -28,7 +28,7 @@ from plimsoll.harness.protocols._grpc.descriptors import (
     split_method,
 )
 from plimsoll.harness.protocols._grpc.protobuf_json import encode
-from plimsoll.harness.protocols._grpc.reflection import _collect
+from plimsoll.harness.protocols.grpc_ import _collect
 from plimsoll.reference_server.protos import inference_pb2, speech_pb2
 
 SERVICE = "inference.GRPCInferenceService"
@@ -193,7 +193,9 @@ def test_split_method_takes_the_last_part_for_the_method() -> None:
 
 
 class Server:
-    """A server that reflects these files; ``whole``: it sends imports along, ``silent`` leaves a file out altogether."""
+    """A server that reflects these files; ``whole``: it sends imports along, ``silent`` leaves a file out
+    altogether.
+    """
 
     def __init__(self, *files: Any, services: tuple[str, ...] = ("p.S",), silent: str = "") -> None:
         self.files = {one.name: one for one in files}

@@ -10,8 +10,9 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.series.comparison import interleave
+from plimsoll.harness.series.comparison.baseline import Likeness
 from plimsoll.harness.series.comparison.interleave import Interleaving, slots
-from plimsoll.harness.series.comparison.replications import find, of_interleaving, read, unlike
+from plimsoll.harness.series.comparison.replications import find, of_interleaving, of_one_side, read, unlike
 from plimsoll.slo.comparison.quantity import parse_all
 from tests.unit.harness.sealed_runs import sealed_run
 
@@ -31,6 +32,8 @@ def test_a_run_a_folder_of_runs_and_a_glob_are_sides_of_one_or_more_runs(tmp_pat
     for text, runs in ((f"{tmp_path}/a-1", 1), (str(tmp_path), 3), (f"{tmp_path}/a-*", 2)):
         assert [len(side.runs) for side in find([text, f"{tmp_path}/b-1"])] == [runs, 1]
     assert [side.name for side in find([f"{tmp_path}/a-*", f"new={tmp_path}/b-1"])] == ["a", "new"]
+    named = find([f"a_*={tmp_path}/a-*", f"[b].={tmp_path}/b-*"])
+    assert [side.name for side in named] == ["a_*", "[b]."], "a name that was given is taken as it is"
 
 
 def test_every_argument_that_names_no_run_is_an_error(tmp_path: Path) -> None:
@@ -81,6 +84,13 @@ def test_runs_of_one_side_that_differ_in_load_are_no_replications(tmp_path: Path
 def test_runs_of_another_protocol_or_model_option_are_no_replications(tmp_path: Path) -> None:
     sealed_run(tmp_path / "a/1"), sealed_run(tmp_path / "a/2", options={"stream": False}), sealed_run(tmp_path / "b/1")
     assert "target.options.stream" in faults(f"{tmp_path}/a", f"{tmp_path}/b")
+
+
+def test_a_run_whose_endpoint_died_before_it_named_its_model_is_a_replication_and_another_model_is_none() -> None:
+    runs = [("1", Likeness({}, {}, 1, 1, {}, "", "", model)) for model in ("", "m", "m")]
+    assert of_one_side("a", runs) == []
+    [said] = of_one_side("a", [*runs, ("other", replace(runs[0][1], model="n"))])
+    assert said.startswith("a: other is no replication of 1: target.model")
 
 
 def test_another_host_and_other_options_are_warnings(tmp_path: Path) -> None:

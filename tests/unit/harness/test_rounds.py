@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,24 @@ def test_the_runs_are_made_in_the_order_and_with_the_seeds_of_the_plan(runs: Run
     assert [name for name, _, _ in runs.made] == ["001-a", "002-b", "003-b", "004-a"]
     assert states(Path("o")) == ["done"] * 4
     assert not ran.interrupted
+
+
+def test_every_run_is_of_the_scenario_as_it_was_at_the_start_and_a_changed_file_is_no_resume(runs: Runs) -> None:
+    file, limits = Path("ed.yaml"), list[object]()
+    file.write_text("kind: concurrency\nparams: {concurrency: 1}\nstop: {min_queries: 40}\ntimeout: 5s\n")
+
+    def edited(prepared: Prepared) -> Outcome:
+        limits.append(prepared.job.scenario.timeout_ns)
+        file.write_text(file.read_text().replace("timeout: 5s", "timeout: 7s"))
+        return interrupted(prepared) if len(limits) == 3 else sealed(prepared)
+
+    runs.deeds = dict.fromkeys(range(1, 5), edited)
+    of_file = replace(contest(), scenario="ed.yaml", flags={})
+    assert carry_out_all(of_file, Path("o"), resume=False).interrupted
+    assert limits == [5_000_000_000] * 3
+    with pytest.raises(HarnessFault, match=r"scenario\.timeout: '5s' there, '7s' now"):
+        carry_out_all(of_file, Path("o"), resume=True)
+    assert len(runs.made) == 3
 
 
 def test_a_run_that_was_stopped_is_put_aside_and_made_again_and_the_finished_ones_are_not(runs: Runs) -> None:

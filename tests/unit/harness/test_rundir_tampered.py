@@ -1,4 +1,6 @@
-"""A sealed run that was altered afterwards is INVALID or cannot be opened, and says why: nothing passes without a word."""
+"""A sealed run that was altered afterwards is INVALID or cannot be opened, and says why: nothing passes without a
+word.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.attempts import spoiled
+from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed
-from plimsoll.harness.series.one_run import judge
+from plimsoll.reports.parts.provenance import repeated
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections.attempts import said
 from plimsoll.scenarios.flags import with_flags
-from plimsoll.scenarios.parsing import parse as parse_scenario
 from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.scenario import parse as parse_scenario
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import cancelled, tables
 from plimsoll.slo.records.records import Records, from_arrays
@@ -394,13 +396,13 @@ def test_only_attempts_that_are_there_are_said_to_be_kept(tmp_path: Path) -> Non
     run = sealed_run(tmp_path / "r")
     earlier = [{"number": n, "outcome": "INVALID", "reasons": ["late"]} for n in (1, 2)]
     noted(run, earlier[:1])
-    assert "(late) and is no longer in the run directory; this is attempt 2" in said(judged(run).attempts)
+    assert "(late) and is no longer in the run directory; this is attempt 2" in repeated(judged(run).attempts)
     sealed_run(run / "attempts/1")
-    assert "(late) and is kept in attempts/1; this" in said(judged(run).attempts)
+    assert "(late) and is kept in attempts/1; this" in repeated(judged(run).attempts)
     noted(run, earlier)
-    assert "and only attempts/1 of them are still kept; this" in said(judged(run).attempts)
+    assert "and only attempts/1 of them are still kept; this" in repeated(judged(run).attempts)
     sealed_run(run / "attempts/2")
-    assert "and are kept in attempts; this" in said(judged(run).attempts)
+    assert "and are kept in attempts; this" in repeated(judged(run).attempts)
 
 
 def test_a_run_whose_last_attempt_was_killed_names_the_whole_one(tmp_path: Path) -> None:

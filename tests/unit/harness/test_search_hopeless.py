@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Asked, Promises, keep, read_promises
 from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.run.watcher import Beginning
-from plimsoll.harness.series.one_run import Made, judge
+from plimsoll.harness.series.one_run import Made
 from plimsoll.harness.series.search.probe import PREFIX, Hopeless, among, judged, overdue, progress
-from plimsoll.reports.models.search_parts import ProbePart
+from plimsoll.reports.documents.search import ProbePart
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.slo.search.probe import Next

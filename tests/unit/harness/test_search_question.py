@@ -6,17 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.promises import Asked, read_promises
 from plimsoll.harness.series.search.question import Question, Texts, enough, read
-from plimsoll.harness.verbs.cli import command_line
-from plimsoll.slo.statistics.confidence import n_needed
-from plimsoll.slo.statistics.planning import sample
+from plimsoll.slo.statistics.confidence import n_needed, sample
 from plimsoll.slo.statistics.share import share_test
-
-app = command_line()
+from tests.command import invoke
 
 URL = {"url": "http://127.0.0.1:9"}
 
@@ -126,6 +122,14 @@ def test_the_kind_of_the_scenario_says_what_is_searched_and_another_kind_is_refu
     assert asked("p50(ttft) <= 1s", scenario=single, over="rate").settings.variable == "rate"
 
 
+def test_every_probe_is_of_the_scenario_as_it_was_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "ed.yaml"
+    file.write_text("kind: server\ntimeout: 5s\n")
+    question = asked("p90(ttft) <= 1s", scenario=str(file))
+    file.write_text("kind: server\ntimeout: 7s\n")
+    assert question.prepared(30, 1, 1, tmp_path / "run").job.scenario.timeout_ns == 5_000_000_000
+
+
 def test_a_scenario_that_would_end_the_longest_probe_early_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("kind: server\nstop: {max_duration: 60s}")
@@ -195,7 +199,7 @@ def test_budget_gpus_and_workers_may_change_between_two_attempts_and_nothing_els
     ],
 )
 def test_a_flag_of_run_that_a_search_sets_itself_is_refused_with_the_one_that_is_meant(flag: str, meant: str) -> None:
-    done = CliRunner().invoke(app, ["search", flag, "8"])
+    done = invoke("search", flag, "8")
     said = " ".join(done.output.replace("│", " ").split())
     assert done.exit_code == 2
     assert f"No such option: {flag.partition('=')[0]}." in said

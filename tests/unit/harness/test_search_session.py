@@ -14,19 +14,18 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.run.coordinator import Outcome
 from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.judged import write_report
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.run.rundir import RunDirectory, open_sealed
 from plimsoll.harness.run.watcher import Watcher
 from plimsoll.harness.series import one_run
 from plimsoll.harness.series.ledger import Session
-from plimsoll.harness.series.one_run import write_report
 from plimsoll.harness.series.search import search_session as session
 from plimsoll.harness.series.search.question import Question, Texts, read
 from plimsoll.harness.series.search.search_session import search, search_and_say
 from plimsoll.reports.documents import search as say
-from plimsoll.reports.documents.search import FORMATS
+from plimsoll.reports.documents.search import FORMATS, SearchReport
 from plimsoll.reports.format import formats
-from plimsoll.reports.models.search_parts import SearchReport
 from plimsoll.reports.report import Report
 from plimsoll.slo.records.records import Status, from_columns
 from tests.unit.harness.sealed_runs import Full, sealed_run
@@ -39,7 +38,9 @@ def rate_of(prepared: Prepared) -> float:
 
 
 def sealed(prepared: Prepared, ttft_ms: float | None = None, **facts: object) -> Outcome:
-    """A run of an endpoint whose every TTFT is 1 ms (to 1 %) for each request per second; ``facts`` replace the generator's."""
+    """A run of an endpoint whose every TTFT is 1 ms (to 1 %) for each request per second; ``facts`` replace the
+    generator's.
+    """
     path = prepared.job.directory.path
     shutil.rmtree(path)
     sealed_run(path, rate_of(prepared) if ttft_ms is None else ttft_ms, seed=prepared.job.scenario.seed)
@@ -109,6 +110,12 @@ def on_disk(out: str = "o") -> dict[str, object]:
 
 def outcomes(report: SearchReport) -> list[str]:
     return [part.outcome for part in report.probes]
+
+
+def test_the_command_can_be_copied_as_it_is_shown(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["plimsoll", "search", "--slo", "p90(ttft) <= 60ms"])
+    report = search(question(), Path("o"), resume=False)
+    assert report.command == "plimsoll search --slo 'p90(ttft) <= 60ms'"
 
 
 def test_the_line_is_found_between_a_load_that_holds_and_one_that_fails(
@@ -213,8 +220,8 @@ def test_a_probe_that_would_not_fit_into_the_budget_is_not_begun_and_the_reason_
     assert [(part.load, part.outcome) for part in report.probes] == [(10.0, "FAIL"), (5.0, "INCONCLUSIVE")]
     assert (report.outcome, report.exit_code, report.out_of_time) == ("INCONCLUSIVE", 3, True)
     assert report.reasons[0] == (
-        "the budget of 200 s left no room for a probe of 80 s at 5/s and the fresh runs after it (3 of up to 160 s): give "
-        "--budget 10m or more, or search into a new folder with --start 4"
+        "the budget of 200 s left no room for a probe of 80 s at 5/s and the fresh runs after it (3 of up to 160 s): "
+        "give --budget 10m or more, or search into a new folder with --start 4"
     )
     assert not any("time ran out" in reason for reason in report.reasons)
     assert report.reasons[0] in capsys.readouterr().err
@@ -244,8 +251,8 @@ def test_a_search_that_found_one_end_in_haste_says_that_time_was_short(
     assert [part.purpose for part in report.probes] == ["bracket", "bracket", "bracket", "confirm"]
     assert (report.outcome, report.out_of_time, report.hurried) == ("OPEN", False, True)
     assert report.reasons[0] == (
-        "the budget of 200 s left no room for a probe of 20 s at 80/s and the fresh runs after it (3 of up to 40 s): search into a "
-        "new folder with --budget 4m or more"
+        "the budget of 200 s left no room for a probe of 20 s at 80/s and the fresh runs after it (3 of up to 40 s): "
+        "search into a new folder with --budget 4m or more"
     )
     assert say.next_step(report) == "Search into a new folder with a longer --budget and --start 40: time was short."
 

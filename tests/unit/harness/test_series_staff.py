@@ -1,4 +1,7 @@
-"""Several runs, one way: agents, the live page, retries and going on, for each verb that makes them. A run is written down as made."""
+"""Several runs, one way: agents, the live page, retries and going on, for each verb that makes them.
+
+A run is written down as made.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from plimsoll.harness.run.readiness import Ready
 from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.run.watcher import Watcher
 from plimsoll.harness.series import one_run
-from plimsoll.harness.series.coldstart import asked, coldstart_session
-from plimsoll.harness.series.coldstart.coldstart_output import coldstart
+from plimsoll.harness.series.coldstart import coldstart_flags as cold
+from plimsoll.harness.series.coldstart import coldstart_session
+from plimsoll.harness.series.coldstart.coldstart_session import coldstart
 from plimsoll.harness.series.coldstart.warden import Stopped
 from plimsoll.harness.series.comparison.bakeoff_file import parse
 from plimsoll.harness.series.comparison.bakeoff_session import bake_off
@@ -31,8 +35,8 @@ from plimsoll.harness.series.one_run import LivePage, Staff
 from plimsoll.harness.series.search import search_session
 from plimsoll.harness.series.search.question import Texts
 from plimsoll.harness.series.sweep import sweep_session
-from plimsoll.harness.verbs.cli import command_line
 from plimsoll.reports.format import formats
+from tests.command import verbs
 from tests.unit.harness.sealed_runs import sealed_run
 
 URL = "http://127.0.0.1:9"
@@ -67,8 +71,8 @@ def bakeoff(session: Session, retries: int | None) -> int:
 
 
 def cold_start(session: Session, retries: int | None) -> int:
-    wanted = asked.Wanted(
-        start="serve", stop="", between="", scenario=None, flags={"url": URL}, curve=asked.curve_flags(None, None, None),
+    wanted = cold.Wanted(
+        start="serve", stop="", between="", scenario=None, flags={"url": URL}, curve=cold.curve_flags(None, None, None),
         repeats=2, ready_timeout_ns=1, path=None, cooldown_ns=0, stop_timeout_ns=1, goals=(), command=("plimsoll",),
         retries=retries,
     )  # fmt: skip
@@ -86,7 +90,10 @@ FIRST = {
 
 
 class Runs:
-    """Stands in for the load. ``late``: numbers of the runs that the machine spoils; ``stops``: the run in which Ctrl-C is pressed."""
+    """Stands in for the load.
+
+    ``late``: numbers of the runs that the machine spoils; ``stops``: the run in which Ctrl-C is pressed.
+    """
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Watcher, object]] = []
@@ -191,9 +198,7 @@ def test_what_was_stopped_is_gone_on_with_and_nothing_is_made_twice(verb: str, r
 
 @pytest.mark.parametrize("verb", [*VERBS, "run", "replay"])
 def test_every_verb_that_makes_runs_has_the_flags(verb: str) -> None:
-    import typer
-
-    found = {name for one in typer.main.get_command(command_line()).commands[verb].params for name in one.opts}  # type: ignore[attr-defined]
+    found = {name for one in verbs().commands[verb].params for name in one.opts}
     wanted = {"--locust-master", "--expect-workers", "--locust-wait", "--locust-web", "--live", "--retries"}
     assert wanted <= found
     assert ("--resume" in found) == (verb in VERBS)

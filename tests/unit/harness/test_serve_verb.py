@@ -1,4 +1,6 @@
-"""``plimsoll serve`` hands its flags on to the bundled server, and offers gRPC where it can be had and was not meant to be left out."""
+"""``plimsoll serve`` hands its flags on to the bundled server, and offers gRPC where it can be had and was not meant to
+be left out.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,8 @@ import os
 from itertools import pairwise
 
 import pytest
-from typer.testing import CliRunner
 
-from plimsoll.harness.verbs.cli import command_line
-
-app = command_line()
+from tests.command import invoke
 
 
 def handed_on(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
@@ -22,7 +21,7 @@ def handed_on(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
         seen.extend(command[3:])
 
     monkeypatch.setattr(os, "execv", become)
-    done = CliRunner().invoke(app, ["serve", *arguments])
+    done = invoke("serve", *arguments)
     assert done.exit_code == 0, done.output
     return seen
 

@@ -1,4 +1,6 @@
-"""Samples become wire bytes and come back: exact where the codec is, held against other people's encoders where one is there."""
+"""Samples become wire bytes and come back: exact where the codec is, held against other people's encoders where one is
+there.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,7 @@ from plimsoll.harness.protocols._speech.codecs import (
     page,
 )
 from plimsoll.harness.protocols._speech.sending import Pace, frame_schedule
-from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
-from plimsoll.scenarios.sound.wav import wav_bytes
+from plimsoll.scenarios.media.sound import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded, wav_bytes
 
 Int16 = npt.NDArray[np.int16]
 EVERY = np.arange(-32768, 32768).astype(np.int16)
@@ -118,8 +119,8 @@ def test_g711_agrees_with_libsndfile() -> None:
         file = io.BytesIO()
         soundfile.write(file, EVERY, 8000, format="RAW", subtype=subtype)
         theirs = np.frombuffer(file.getvalue(), np.uint8)
-        # libsndfile mirrors the positive table; the recommendation shifts negative numbers by one step. They part only where a
-        # sample lies exactly between two codes.
+        # libsndfile mirrors the positive table; the recommendation shifts negative numbers by one step. They part only
+        # where a sample lies exactly between two codes.
         differ = np.flatnonzero(encoded(EVERY) != theirs)
         assert (EVERY[differ] <= 0).all()
         assert (EVERY[differ] % 16 == 0).all()

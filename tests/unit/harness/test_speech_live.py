@@ -10,7 +10,7 @@ from plimsoll.harness.options import accept, problems
 from plimsoll.harness.protocols._speech.sending import AudioOptions, FrameRules, audio_problems, clip_of, live_audio
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_FILE
 
 MS = 1_000_000
 

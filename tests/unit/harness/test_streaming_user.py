@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
+from plimsoll.harness.distributed import streaming_user as streaming
+from plimsoll.harness.distributed.streaming_user import Answer, entries
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.secrecy.redaction import redact
-from plimsoll.harness.streaming_users import streaming_user as streaming
-from plimsoll.harness.streaming_users.streaming_user import Answer, entries
 from plimsoll.slo.records.records import Stamp, Status
 
 URL = "http://model.test"
@@ -135,9 +135,9 @@ def test_a_last_line_without_its_end_is_read_too() -> None:
         ({"reads": [(50, event("a"))]}, Status.PROTOCOL, "stream cut after 1 chunks: neither finish_reason"),
         ({"reads": [(50, event("a")), (60, event("b")[:20])]}, Status.PROTOCOL, "inside an event"),
         ({"reads": [(50, b'data: {"error": {"message": "gone"}}\n\n')]}, Status.HTTP, "gone"),
-        ({"reads": [(50, event("a"))], "breaks": ConnectionResetError(104, "reset")}, Status.PROTOCOL, "after 1 events (reset)"),
+        ({"reads": [(50, event("a"))], "breaks": ConnectionResetError(104, "reset")}, Status.PROTOCOL, "after 1 events (reset)"),  # noqa: E501
         ({"reads": [(50, event("a"))], "breaks": TimeoutError("timed out")}, Status.TIMEOUT, "network_timeout"),
-        ({"status": 0, "error": ConnectionRefusedError(111, "refused"), "reads": []}, Status.CONNECT, "no answer: refused"),
+        ({"status": 0, "error": ConnectionRefusedError(111, "refused"), "reads": []}, Status.CONNECT, "no answer: refused"),  # noqa: E501
         ({"status": 0, "error": ValueError("nonsense"), "reads": []}, Status.PROTOCOL, "no answer: nonsense"),
     ],
 )  # fmt: skip

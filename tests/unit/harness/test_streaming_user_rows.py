@@ -1,4 +1,6 @@
-"""Rows of streaming users: none is lost between the worker that measured it and the verdict, and what is lost is told."""
+"""Rows of streaming users: none is lost between the worker that measured it and the verdict, and what is lost is
+told.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,37 @@ import pytest
 
 from plimsoll.harness.distributed import streaming_session
 from plimsoll.harness.distributed.fleet_messages import rows_problem
-from plimsoll.harness.distributed.streaming_session import ROWS, STOP, Session, prepare
+from plimsoll.harness.distributed.streaming_session import (
+    ROWS,
+    STOP,
+    About,
+    Gathered,
+    Kept,
+    LaterClock,
+    Session,
+    prepare,
+)
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.run import rundir
+from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Asked, Promises, read_promises
-from plimsoll.harness.series.one_run import judge
-from plimsoll.harness.streaming_users import streaming_rows
-from plimsoll.harness.streaming_users.streaming_rows import About, Gathered, Kept, LaterClock
 from plimsoll.slo.records.records import Stamp, Status, TokensFrom
 
 MS = 1_000_000
 ABOUT = About("abc", "Reader", "http://user:pw@model.test/v1?key=1", "m", 4, ["locust", "-f", "x.py"])
+
+
+@pytest.fixture(autouse=True)
+def _a_host_that_never_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever runs beside these tests."""
+    end = streaming_session.Vitals.end
+
+    def still(vitals: Any) -> dict[str, Any]:
+        found = end(vitals)
+        return {**found, "stalls": dict.fromkeys(found["stalls"], 0), "gc": dict.fromkeys(found["gc"], 0)}
+
+    monkeypatch.setattr(streaming_session.Vitals, "end", still)
 
 
 def never(seconds: float, call: Callable[[], None]) -> None:
@@ -89,7 +110,7 @@ def test_what_a_worker_sends_is_what_the_masters_port_lets_in() -> None:
 def test_pieces_are_bounded_by_rows_and_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(len(one.get("piece", b"")) for one in kept(0, 5_000)) < 1_500_000
     assert sum("piece" in one for one in kept(0, 5_000)) == 3
-    monkeypatch.setattr(streaming_rows, "PIECE_CHUNKS", 10)
+    monkeypatch.setattr(streaming_session, "PIECE_CHUNKS", 10)
     assert sum("piece" in one for one in kept(0, 20)) == 4
 
 
@@ -119,7 +140,7 @@ def test_a_lost_piece_is_told_by_number_and_by_count(tmp_path: Path) -> None:
     messages = kept(0, 4_500)
     del messages[2]
     sealed = gathered(tmp_path / "r", [messages]).seal(ABOUT, promises())
-    assert [text.split(":")[0] for text in sealed.facts.worker_faults] == ["worker 0", "Locust worker w0 sent 4500 rows, of which 2500 came"]  # fmt: skip
+    assert [text.split(":")[0] for text in sealed.facts.worker_faults] == ["worker 0", "Locust worker w0 sent 4500 rows, of which 2500 came"]  # fmt: skip  # noqa: E501
 
 
 def test_workers_times_are_joined_by_their_wall_clocks(tmp_path: Path) -> None:
@@ -141,7 +162,7 @@ def test_workers_times_are_joined_by_their_wall_clocks(tmp_path: Path) -> None:
 def test_the_run_directory_holds_no_secret_of_the_url_or_the_command(tmp_path: Path) -> None:
     about = About("abc", "R", ABOUT.url, "m", 1, ["locust", "--host", ABOUT.url, "--api-key", "sk-secret"])
     gathered(tmp_path / "r", [kept(0, 3)]).seal(about, promises())
-    texts = "".join((tmp_path / "r" / name).read_text() for name in ("manifest.json", "scenario.yaml", "generator.json"))  # fmt: skip
+    texts = "".join((tmp_path / "r" / name).read_text() for name in ("manifest.json", "scenario.yaml", "generator.json"))  # fmt: skip  # noqa: E501
     assert "sk-secret" not in texts
     assert "pw@" not in texts
     assert "key=1" not in texts
@@ -326,7 +347,9 @@ def test_a_worker_sends_its_rows_and_the_master_judges_them(capsys: pytest.Captu
 def test_a_worker_that_has_said_nothing_yet_is_waited_for_and_missed(
     late: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """On a host without time a worker's first message came after the test: its requests were in no row, and nobody said so."""
+    """On a host without time a worker's first message came after the test: its requests were in no row, and nobody said
+    so.
+    """
     monkeypatch.setattr(streaming_session, "GRACE_S", 0.3)
     near = environment(plimsoll_out=str(tmp_path / "r"))
     near.runner.clients.all.append(SimpleNamespace(id="w1", state="ready"))

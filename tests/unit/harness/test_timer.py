@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from plimsoll.harness.run import timer
-from plimsoll.harness.run.timer import MOST_NS, chosen, matters, tuned
+from plimsoll.harness.run import coordinator
+from plimsoll.harness.run.coordinator import MOST_NS, chosen, matters, tuned
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.plan.plan import Plan
@@ -79,7 +79,7 @@ def test_only_an_open_loop_of_the_compiled_engine_is_probed_for(
     async def asked(limit_ns: int) -> IntArray:
         return late(180)
 
-    monkeypatch.setattr(timer, "lateness", asked)
+    monkeypatch.setattr(coordinator, "lateness", asked)
     load = made()
     assert matters(target, load) is does
     tuned_target, facts = asyncio.run(tuned(target, load, 1))

@@ -1,4 +1,6 @@
-"""What the command line says of mistakes: all of them, on stderr for people, and as JSON where a program asked for it."""
+"""What the command line says of mistakes: all of them, on stderr for people, and as JSON where a program asked for
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +8,19 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.verbs.cli import command_line
+from plimsoll.harness.verbs import cli
 from plimsoll.scenarios.spec import library
-from plimsoll.scenarios.text.errors import ScenarioError
-
-app = command_line()
+from plimsoll.scenarios.text.document import ScenarioError
+from tests.command import invoke
 
 
 def test_flags_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("kind: server\ntarget: {url: ftp://h}\n")
     words = ["run", str(path), "--rate", "foo", "--concurrency", "2.5", "--slo", "p99(nope) <= 1s"]
-    result = CliRunner().invoke(app, words)
+    result = invoke(*words)
     assert isinstance(result.exception, HarnessFault)
     assert result.exception.code == 2
     rate, concurrency, url, slo = result.exception.errors
@@ -34,15 +34,40 @@ def test_flags_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None
 def test_checks_answer_mistakes_in_json_too(words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("kind: [\n")
-    result = CliRunner().invoke(app, [*words, str(path), "--json"])
+    result = invoke(*words, str(path), "--json")
     assert isinstance(result.exception, HarnessFault | ScenarioError)
     document = json.loads(result.stdout)
     assert document["errors"] == list(result.exception.errors)
     assert str(path) in document["errors"][0]
-    assert not CliRunner().invoke(app, [*words, str(path)]).stdout
+    assert not invoke(*words, str(path)).stdout
 
 
 def test_a_check_that_finds_nothing_answers_as_ever() -> None:
-    assert "plan_fingerprint" in json.loads(
-        CliRunner().invoke(app, ["scenarios", "check", str(library()["smoke"]), "--json"]).stdout
-    )
+    assert "plan_fingerprint" in json.loads(invoke("scenarios", "check", str(library()["smoke"]), "--json").stdout)
+
+
+def test_what_an_error_quotes_steers_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["plimsoll", "compare", "--interleave", "smoke", "--arm", "a\x1b[31mb=bundled"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    said = capsys.readouterr().err
+    assert "error: " in said
+    assert "\x1b" not in said
+
+
+def test_an_interleaving_without_a_scenario_says_that_it_needs_one() -> None:
+    result = invoke("compare", "--interleave", "--arm", "a=http://127.0.0.1:9", "--arm", "b=http://127.0.0.1:9")
+    assert isinstance(result.exception, HarnessFault)
+    [said] = result.exception.errors
+    assert said.startswith("--interleave: no scenario. Write `plimsoll compare --interleave chat.yaml --arm a=")
+
+
+@pytest.mark.parametrize("words", [["compare", "--interleave", "demo", "--arm", "a=bundled"], ["sweep", "demo"]])
+def test_a_limit_on_a_request_may_stand_alone_where_goodput_is_compared_or_drawn(words: list[str]) -> None:
+    result = invoke(*words, "--slo", "ttft <= 300ms", "--timeout", "nonsense")
+    assert isinstance(result.exception, HarnessFault)
+    assert result.exception.errors
+    assert "nothing says how many" not in str(result.exception)
+    assert "nothing says how many" in str(invoke("run", "demo", "--slo", "ttft <= 300ms").exception)

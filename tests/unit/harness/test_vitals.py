@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll.harness.clock import WallMap
 from plimsoll.harness.process.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
-from plimsoll.harness.run.coordinator import vitals_of
+from plimsoll.harness.run.accounts import vitals_of
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.lateness import LagLimits
 from plimsoll.slo.validity.strain import checks
@@ -137,7 +137,8 @@ def test_a_busy_thread_is_seen_to_want_its_core() -> None:
 
 def test_the_worst_workers_times_and_the_sum_of_counts_become_facts() -> None:
     one = {
-        "cpu": 0.5, "core_wanted": 0.6, "watched_ns": 10, "client": {"pool_waits": 3, "pool_wait_p99_ns": 7, "retried_on_stale_connection": 2},
+        "cpu": 0.5, "core_wanted": 0.6, "watched_ns": 10, "client": {"pool_waits": 3, "pool_wait_p99_ns": 7,
+            "retried_on_stale_connection": 2},
         "stalls": {"p99_ns": 1, "max_ns": 2, "count": 1, "total_ns": 2}, "gc": {"count": 1, "max_ns": 5, "total_ns": 5},
     }  # fmt: skip
     two = one | {

@@ -1,4 +1,6 @@
-"""A promise on word errors needs no accuracy mode where the source has audio with transcripts; elsewhere it is an error before any load."""
+"""A promise on word errors needs no accuracy mode where the source has audio with transcripts; elsewhere it is an error
+before any load.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 from plimsoll.harness.run.job import check_accuracy
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.scenario import Scenario
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.objectives.objective import parse
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process import writing
-from plimsoll.harness.run.job import read_formats
+from plimsoll.harness.run.judged import read_formats
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from plimsoll.reference_server.misfortune.fault import Break, Misfortune, parse_
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.seams.models import Script
 from plimsoll.reference_server.seams.truth import Truth, TruthRow
-from plimsoll.reference_server.service.accounting import Account, accounted, obey
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Account, Service, accounted, obey
 from plimsoll.reference_server.values.durations import Startup
 from plimsoll.reference_server.values.errors import RequestError
 from plimsoll.reference_server.values.timetable import DeadlineWheel

@@ -1,4 +1,6 @@
-"""The asyncio part of dynamic batching with a model of known behaviour: company, failure, deadlines, cancellation, the end."""
+"""The asyncio part of dynamic batching with a model of known behaviour: company, failure, deadlines, cancellation, the
+end.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def with_batcher(play: Play, *, metrics: Metrics | None = None, **settings: int)
         batcher = Batcher(model, metrics=metrics, **given)  # type: ignore[arg-type]
         await batcher.start()
         try:
-            await asyncio.wait_for(play(batcher, model), 20)
+            await asyncio.wait_for(play(batcher, model), 120)
         finally:
             for gate in (model.gate, model.prepare_gate):
                 gate.set()

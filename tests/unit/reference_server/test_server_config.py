@@ -109,9 +109,9 @@ def test_the_ready_line_says_where_the_server_is() -> None:
 
 def test_the_scripted_server_imports_neither_torch_nor_the_load_generator() -> None:
     code = (
-        "import sys, plimsoll.reference_server.__main__, plimsoll.reference_server.server, plimsoll.reference_server.http_server\n"
-        "bad = {m.split('.')[0] for m in sys.modules} & {'torch', 'harness', 'scenarios', 'slo', 'reports'}\n"
-        "sys.exit(str(bad) if bad else 0)\n"
+        "import sys, plimsoll.reference_server.__main__, plimsoll.reference_server.server, "
+        "plimsoll.reference_server.http_server\nbad = {m.split('.')[0] for m in sys.modules} & "
+        "{'torch', 'harness', 'scenarios', 'slo', 'reports'}\nsys.exit(str(bad) if bad else 0)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 

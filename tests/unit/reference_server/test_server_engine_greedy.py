@@ -1,4 +1,6 @@
-"""Through the whole engine, among clients that come, leave, hurry and wait, a prompt's greedy answer is always the same."""
+"""Through the whole engine, among clients that come, leave, hurry and wait, a prompt's greedy answer is always the
+same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The anatomy of an answer of the language model, on a clock that only work moves: each span lies in its stage, and they add up."""
+"""The anatomy of an answer of the language model, on a clock that only work moves: each span lies in its stage, and
+they add up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""gRPC messages and values: every datatype both ways, wrong ones refused by name, statuses that a client's retry policy knows."""
+"""gRPC messages and values: every datatype both ways, wrong ones refused by name, statuses that a client's retry policy
+knows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages of a stream leave in order, one at a time and stamped; a client that reads nothing costs a bounded amount of memory."""
+"""Messages of a stream leave in order, one at a time and stamped; a client that reads nothing costs a bounded amount of
+memory.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ import grpc
 import pytest
 
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reference_server.service.accounting import Account
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import Account, Service
 from plimsoll.reference_server.transports.grpc_calls import Call, Context, Outbox, TokenSink
 from plimsoll.reference_server.values.errors import StreamCut, StreamFailure
 

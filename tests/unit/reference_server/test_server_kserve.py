@@ -1,4 +1,6 @@
-"""Tensors survive the wire bit for bit, as JSON and as bytes; whatever is wrong with a request is a 400 that names the tensor."""
+"""Tensors survive the wire bit for bit, as JSON and as bytes; whatever is wrong with a request is a 400 that names the
+tensor.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ EIGHT = LLAMAS["8b"]
 
 
 def test_the_bytes_of_a_decoding_step_are_its_matrices_and_its_keys_and_values() -> None:
-    # Per layer 4096 x (6144 + 4096) for attention and 3 x 4096 x 14336; then 128256 x 4096 for the head; two bytes each.
+    # Per layer 4096 x (6144 + 4096) for attention and 3 x 4096 x 14336; then 128256 x 4096 for the head; two bytes
+    # each.
     matrices = 2 * (32 * (4096 * 10240 + 3 * 4096 * 14336) + 128256 * 4096)
     assert EIGHT.step_bytes(0, 0, 2) == matrices == 15_009_316_864
     # Keys and values: 2 x 32 layers x 8 heads x 128 x 2 bytes = 128 KiB a token.

@@ -1,4 +1,6 @@
-"""The Llama runner gives each sequence what the model alone would give it, however steps are batched, padded or run ahead."""
+"""The Llama runner gives each sequence what the model alone would give it, however steps are batched, padded or run
+ahead.
+"""
 
 from __future__ import annotations
 

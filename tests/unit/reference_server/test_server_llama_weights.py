@@ -1,6 +1,7 @@
 """Real weights from a folder give what the reference implementation gives, and every flaw of a folder is named.
 
-Tolerance of the logits: 1e-5 in float32, where the largest are about one and rounding in another order of summation makes some 3e-7.
+Tolerance of the logits: 1e-5 in float32, where the largest are about one and rounding in another order of summation
+makes some 3e-7.
 """
 
 from __future__ import annotations

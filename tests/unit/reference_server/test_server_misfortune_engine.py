@@ -1,4 +1,6 @@
-"""Faults of the device and of the server's own machinery, in no time: steps, plans, slots, windows, timers, connections."""
+"""Faults of the device and of the server's own machinery, in no time: steps, plans, slots, windows, timers,
+connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The image classifier: published shapes, honest pictures in, the same answer in any company, and files that are refused."""
+"""The image classifier: published shapes, honest pictures in, the same answer in any company, and files that are
+refused.
+"""
 
 from __future__ import annotations
 

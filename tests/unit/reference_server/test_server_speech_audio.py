@@ -1,4 +1,6 @@
-"""Samples as bytes and WAV files: the published code points of G.711, every format there and back, and one clear error for the rest."""
+"""Samples as bytes and WAV files: the published code points of G.711, every format there and back, and one clear error
+for the rest.
+"""
 
 from __future__ import annotations
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
 
 from plimsoll.reports.models.comparison_parts import ComparisonReport, build, front_part
-from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample
-from plimsoll.slo.comparison.compare import compare
-from plimsoll.slo.comparison.cost import cost
-from plimsoll.slo.comparison.false_alarm import false_alarm_rate
-from plimsoll.slo.comparison.one_run import Within
-from plimsoll.slo.comparison.pareto import Point, front
+from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample, Within
+from plimsoll.slo.comparison.compare import compare, false_alarm_rate
 from plimsoll.slo.comparison.quantity import STREAMED, parse, parse_all
-from plimsoll.slo.comparison.tiers import rank
+from plimsoll.slo.comparison.tiers import Point, cost, front, rank
 
 MS = 1_000_000.0
 QUANTITIES = parse_all(STREAMED)
@@ -24,7 +21,9 @@ CASES = ("regression", "improvement", "indistinguishable", "inconclusive", "sing
 
 
 def arm(name: str, by: float = 1.0, runs: int = 5, seed: int = 1, failing: bool = False, within: bool = False) -> Arm:
-    """Runs of a made endpoint that is ``by`` times as slow as another; ``failing``: two of them lose 2 % of the requests."""
+    """Runs of a made endpoint that is ``by`` times as slow as another; ``failing``: two of them lose 2 % of the
+    requests.
+    """
     made = []
     for i in range(runs):
         spread = 1 + 0.018 * math.sin(7 * seed + 2.4 * i)  # no random generator, so that golden files never drift
@@ -63,6 +62,7 @@ def arm(name: str, by: float = 1.0, runs: int = 5, seed: int = 1, failing: bool 
     return Arm(name, tuple(made))
 
 
+@cache
 def case(name: str) -> ComparisonReport:
     """One of ``CASES``."""
     base = arm("main")

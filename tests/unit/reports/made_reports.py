@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.reports.blocks.document import Block, Cell, On, Row
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report, build
 from plimsoll.slo.judge import judge
@@ -130,8 +132,8 @@ def report(
 ) -> Report:
     """The report of these records under objectives as text.
 
-    One slow stretch, as these records have it, is a memory as long as the run, and would leave nothing decided: it is held at
-    none, so that each outcome has a report.
+    One slow stretch, as these records have it, is a memory as long as the run, and would leave nothing decided: it is
+    held at none, so that each outcome has a report.
     """
     with memory_held():
         return built(MANIFEST, scenario, made, facts(made, **changed), [parse(text) for text in objectives])
@@ -188,3 +190,37 @@ CASES = (
     "one",
     "nothing",
 )
+
+
+Kind = TypeVar("Kind")
+
+
+def every(blocks: Sequence[Block], kind: type[Kind]) -> Iterator[Kind]:
+    """The blocks of a kind that a page shows, at any depth."""
+    for block in blocks:
+        if not block.on & On.PAGE:
+            continue
+        if isinstance(block, kind):
+            yield block
+        yield from every(getattr(block, "blocks", ()), kind)
+
+
+def texts(row: Row) -> list[str]:
+    """The cells of a row as text."""
+    return [cell.text if isinstance(cell, Cell) else cell for cell in row.cells]
+
+
+#: Text that tries to break out of every format.
+HOSTILE = "<script>alert(1)</script> | `x` @you #1 https://evil.test \x00\x1b[31m \u202e é\n\"'&]]>"
+
+
+def hostile() -> Report:
+    """A report whose every free string tries to break out of its format."""
+    made = records(40, fail_every=10)
+    scenario = {
+        "name": HOSTILE,
+        "kind": HOSTILE,
+        "description": HOSTILE,
+        "target": {"url": HOSTILE, "protocol": HOSTILE},
+    }
+    return report(replace(made, errors=(HOSTILE, HOSTILE + "2")), GOOD, scenario, worker_faults=(HOSTILE,))

@@ -1,4 +1,6 @@
-"""Sweeps made without a run: an M/M/1 queue of 100/s whose p99 is worked out, and what a generator or a stop may do to it."""
+"""Sweeps made without a run: an M/M/1 queue of 100/s whose p99 is worked out, and what a generator or a stop may do to
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,18 @@ def seen(rate: float, outcome: Judged | None = None, run: str = "", **changed: A
     value = 1e9 if unstable else p99_ns(rate)
     judged = outcome or ("FAIL" if value > LIMIT_NS else "PASS")
     objective = ObjectiveResult(
-        objective=OBJECTIVE, outcome=judged, observed=value, threshold=LIMIT_NS, unit="ns", n=100, indicator="latency", statistic="p99"
+        objective=OBJECTIVE, outcome=judged, observed=value, threshold=LIMIT_NS, unit="ns", n=100, indicator="latency",
+        statistic="p99"
     )  # fmt: skip
     times = {
         "latency": MetricPart(p50=value * 0.15, p90=value / 2, p99=value),
         "tpot": MetricPart(p50=1e6, p90=2e6, p99=3e6),
     }
     figures: dict[str, Any] = {
-        "outcome": judged, "reasons": ("too slow",) if judged != "PASS" else (), "unstable": unstable, "offered_per_s": rate,
-        "achieved_per_s": min(rate, MU), "goodput_per_s": min(rate, MU) * 0.9, "good_fraction": 0.97 if judged == "PASS" else 0.6,
+        "outcome": judged, "reasons": ("too slow",) if judged != "PASS" else (), "unstable": unstable,
+        "offered_per_s": rate,
+        "achieved_per_s": min(rate, MU), "goodput_per_s": min(rate, MU) * 0.9,
+        "good_fraction": 0.97 if judged == "PASS" else 0.6,
         "output_tokens_per_s": min(rate, MU) * 8, "completion": 1.0, "requests": 100, "metrics": times,
         "objectives": (objective,), "started_at": "2026-11-21T10:00:00+00:00",
     }  # fmt: skip
@@ -53,7 +58,8 @@ def sweep(*places: Place, promised: bool = True, name: str = "queue") -> SweepRe
 def two_series(rates: Sequence[float] = (20.0, 40.0, 80.0)) -> SweepReport:
     """The queue by two settings of a server, told apart by name only."""
     courses = [
-        Course({"server.slots": n}, tuple(Place({"rate": r, "server.slots": n}, r, (seen(r, run=f"runs/{n}-{r:g}"),)) for r in rates))
+        Course({"server.slots": n}, tuple(Place({"rate": r, "server.slots": n}, r, (seen(r,
+            run=f"runs/{n}-{r:g}"),)) for r in rates))
         for n in (1, 2)
     ]  # fmt: skip
     return build(About("queue", {"rate": list(rates), "server.slots": [1, 2]}, "rate", True, [OBJECTIVE]), courses)

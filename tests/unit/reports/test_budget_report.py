@@ -11,11 +11,10 @@ import pytest
 from made_reports import records
 from rich.console import Console
 
-from plimsoll.reports.formats.text import error_budgets
-from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
-from plimsoll.slo.objectives.budgets.alerts import budgeted
-from plimsoll.slo.objectives.budgets.budget import run_span_ns
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger, ledger_of
+from plimsoll.reports.blocks.terminal import draw_blocks
+from plimsoll.reports.sections.budgets import BudgetPart, blocks, budgets_part, further, written
+from plimsoll.slo.objectives.budget import budgeted, run_span_ns
+from plimsoll.slo.objectives.ledger import Account, AlertRule, Ledger, ledger_of
 from plimsoll.slo.objectives.objective import parse
 
 S = 1_000_000_000
@@ -45,7 +44,7 @@ def vector() -> BudgetPart:
 
 def shown(*parts: BudgetPart, width: int = 100) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False).print(error_budgets(parts, width))
+    Console(file=out, width=width, color_system=None, highlight=False).print(draw_blocks(written(parts), width))
     return out.getvalue()
 
 
@@ -144,4 +143,4 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_no_budgets_show_nothing() -> None:
-    assert shown().strip() == ""
+    assert blocks([], None) == further([]) == []

@@ -7,8 +7,8 @@ import json
 from rich.console import Console
 
 from plimsoll.reports.documents import capacity as say
-from plimsoll.reports.documents.capacity import FORMATS, render_terminal
-from plimsoll.reports.models.capacity_parts import (  # fmt: skip
+from plimsoll.reports.documents.capacity import (  # fmt: skip
+    FORMATS,
     AgainstPart,
     CapacityPart,
     CapacityReport,
@@ -26,29 +26,31 @@ MS = 1e6
 
 def plan() -> CapacityReport:
     sized = SizedPart(
-        capacity_per_s=120, replicas=12, by_headroom=12, by_one_down=11, binding="headroom", utilisation=0.694, one_down=0.758,
+        capacity_per_s=120, replicas=12, by_headroom=12, by_one_down=11, binding="headroom", utilisation=0.694, one_down=0.758,  # noqa: E501
         per_hour=43.2,
     )  # fmt: skip
     against = [AgainstPart(model="M/M/1", utilisation=1.2, p50=None, p99=None)]
     loads = [
         LoadPart(run="a", rate_per_s=50, n=100, failed=0, stable=True, pin=True, p50_ns=8 * MS, p99_ns=20 * MS),
-        LoadPart(run="<b>", rate_per_s=150, n=100, failed=3, stable=True, pin=False, p50_ns=9 * MS, p99_ns=None, against=against),
+        LoadPart(run="<b>", rate_per_s=150, n=100, failed=3, stable=True, pin=False, p50_ns=9 * MS, p99_ns=None, against=against),  # noqa: E501
     ]  # fmt: skip
     return CapacityReport(
         outcome="SIZED", exit_code=0, folder="s", kind="search", name="chat <x>", objectives=["p99(ttft) <= 200ms"],
         capacity=CapacityPart(low=120, best=125, high=130), target_per_s=1000, headroom=0.7, one_down=0.85,
         safe=SafePart(per_s=84), sized=sized, sized_high=sized.model_copy(update={"replicas": 11, "per_hour": 39.6}),
-        rows=[RowPart(replicas=12, utilisation=0.694, one_down=0.758, headroom_kept=True, one_down_kept=True, per_hour=43.2)],
+        rows=[RowPart(replicas=12, utilisation=0.694, one_down=0.758, headroom_kept=True, one_down_kept=True, per_hour=43.2)],  # noqa: E501
         price_per_hour=3.6, currency="USD",
         costs=[CostPart(per="requests", full=11.9, full_range=(11.0, 11.9), target=12.0, target_range=None)],
-        laws=[LittlePart(run="a", view="response", mean=1.0, product=2.0, bound=0.1, wrong="L and lambda W are 1 apart")],
-        loads=loads, queues=[QueuePart(model="M/M/1", servers=1, service_ns=8 * MS, limit_per_s=125, curve=[(50, 8e6, 3e7)])],
+        laws=[LittlePart(run="a", view="response", mean=1.0, product=2.0, bound=0.1, wrong="L and lambda W are 1 apart")],  # noqa: E501
+        loads=loads, queues=[QueuePart(model="M/M/1", servers=1, service_ns=8 * MS, limit_per_s=125, curve=[(50, 8e6, 3e7)])],  # noqa: E501
     )  # fmt: skip
 
 
 def test_every_format_gives_the_fleet_the_rule_and_the_cost() -> None:
     found = {name: " ".join(render(plan()).decode().split()) for name, render in FORMATS.items()}
-    assert set(found) == {"annotations", "html", "json", "junit", "markdown", "text"}
+    dated = plan().model_copy(update={"started_at": "2026-11-21T12:00:00+00:00"})
+    assert "2026-11-21 12:00:00 UTC" in FORMATS["html"](dated).decode()
+    assert set(found) == {"annotations", "csv", "html", "json", "junit", "markdown", "text"}
     for name in ("html", "markdown", "text"):
         assert "12 replicas for 1,000/s" in found[name]
         assert "the first decides" in found[name]
@@ -66,7 +68,7 @@ def test_no_number_of_the_costs_is_cut_short_at_80_columns() -> None:
     ]
     console = Console(width=80)
     with console.capture() as printed:
-        console.print(render_terminal(plan().model_copy(update={"costs": costs}), 80))
+        console.print(FORMATS.terminal(plan().model_copy(update={"costs": costs}), 80))
     text = printed.get()
     assert text.count("0.0142 to 0.0285") == 4
     assert text.count(say.cost_range((1166.67, 12345.67))) == 4
@@ -92,7 +94,7 @@ def test_the_page_escapes_and_draws_both_quantiles() -> None:
 
 def test_no_capacity_is_said_in_every_format() -> None:
     nothing = CapacityReport(
-        outcome="NONE", exit_code=3, reasons=["the search ended NONE"], folder="s", kind="search", name="chat", target_per_s=10,
+        outcome="NONE", exit_code=3, reasons=["the search ended NONE"], folder="s", kind="search", name="chat", target_per_s=10,  # noqa: E501
         headroom=0.7, one_down=0.85,
     )  # fmt: skip
     for name, render in FORMATS.items():

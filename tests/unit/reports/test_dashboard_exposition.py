@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from plimsoll.reports.documents.live_metrics import render
-from plimsoll.reports.models.live_parts import LiveReport, RunPart
+from plimsoll.reports.documents.live import LiveReport, RunPart
+from plimsoll.reports.formats.openmetrics import live as render
 from tests.unit.reports import made_live
 
 
@@ -41,7 +41,8 @@ def test_buckets_are_cumulative_and_exact_at_their_edges() -> None:
     assert (family.type, family.unit) == ("histogram", "seconds")
     buckets = [(float(s.labels["le"]), s.value) for s in family.samples if s.name.endswith("_bucket")]
     at = dict(buckets)
-    # Bin 512 begins at 2 ** 16 ns and 776 at 2 ** 24.25 ns, which are edges of buckets: nothing of a bin lies below its own.
+    # Bin 512 begins at 2 ** 16 ns and 776 at 2 ** 24.25 ns, which are edges of buckets: nothing of a bin lies below its
+    # own.
     assert at[6.5536e-05] == 0
     assert at[float(f"{2**16.25 * 1e-9:.6g}")] == 5
     assert at[float(f"{2**24.25 * 1e-9:.6g}")] == 5

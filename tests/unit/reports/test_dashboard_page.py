@@ -8,8 +8,9 @@ from html import unescape
 
 import pytest
 
-from plimsoll.reports.documents.live import look, page
-from plimsoll.reports.models.live_parts import LiveReport, RunPart, VerdictPart, middle, percentiles
+from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart, middle, percentiles
+from plimsoll.reports.formats.html_ import live_look as look
+from plimsoll.reports.formats.html_ import live_page as page
 from tests.unit.reports import made_live
 
 

@@ -1,4 +1,6 @@
-"""A metric of an outside package, installed beside us, is judged and shown wherever ours are: nothing here names it but its own file."""
+"""A metric of an outside package, installed beside us, is judged and shown wherever ours are: nothing here names it but
+its own file.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll.harness.generator.recorder import Recorder, spread
+from plimsoll.harness.generator.worker import others_of
+from plimsoll.harness.live.state import LiveState
 from plimsoll.reports.documents.comparison import FORMATS
-from plimsoll.reports.documents.live import look
+from plimsoll.reports.documents.live import RunPart
 from plimsoll.reports.format import formats
+from plimsoll.reports.formats.html_ import live_look as look
 from plimsoll.reports.models.comparison_parts import build as build_comparison
-from plimsoll.reports.models.live_parts import Percentiles
 from plimsoll.slo.comparison.arms import Arm, sample
 from plimsoll.slo.comparison.compare import compare
 from plimsoll.slo.comparison.quantity import parse_all
 from plimsoll.slo.metrics import indicator
-from tests.unit.reports import made_live, made_reports
+from plimsoll.slo.metrics.plugin import PluginError
+from tests.unit.harness import live_runs
+from tests.unit.reports import made_reports
+from tests.virtual_time import VirtualClock
 
 FOLDER = Path(__file__).parents[2] / "outside" / "metric"
-MS = 1_000_000
 
 
 @pytest.fixture
@@ -50,10 +57,23 @@ def test_an_outside_metric_is_judged_and_shown_in_the_report() -> None:
 
 
 @pytest.mark.usefixtures("_installed")
-def test_an_outside_metric_is_shown_on_the_live_page() -> None:
-    seen = Percentiles(n=10, failed=0, p50=5 * MS, p90=6 * MS, p99=7 * MS)
-    shown = unescape(look(made_live.look(metrics={"headers": seen, "latency": seen})))
-    assert "Time to the headers" in shown
+def test_an_outside_metric_goes_from_the_recorder_to_the_live_page() -> None:
+    """Of measured successes alone, by segment; tests/unit/harness/test_plugins_broken.py has a whole run."""
+    rows = made_reports.records(300, fail_every=10)
+    recorder = Recorder(VirtualClock(), lambda exchange: None, lambda: 1 << 62, lambda records: None, 0)
+    recorder.others = others_of(indicator.live_ones())
+    recorder.keep_records(rows)
+    fresh = recorder.take_fresh()
+    assert indicator.live_ones() == ("headers",)
+    assert len(fresh.others["headers"]) == int((rows.ok & rows.in_measure).sum())
+    assert not recorder.take_fresh().others
+    state = LiveState(RunPart(scenario="made up", kind="server"), [])
+    state.begin(live_runs.beginning(live_runs.open_plan(100, 60), 0), 0)
+    others = {name: spread(values) for name, values in fresh.others.items()}
+    state.heard(0, {**live_runs.status(300, 300), "others": others}, 2_000_000_000)
+    report = state.report(3_000_000_000)
+    assert report.metrics["headers"].n == len(fresh.others["headers"])
+    assert "Time to the headers" in unescape(look(report))
 
 
 @pytest.mark.usefixtures("_installed")
@@ -72,13 +92,13 @@ def test_an_outside_metric_is_compared() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("outside_metric:MISSING", r"entry point mine \(outside_metric:MISSING\): .*Repair or uninstall"),
-        ("outside_metric:_compute", "exports no INDICATOR"),
+        ("outside_metric:MISSING", r"plug-in mine = outside_metric:MISSING of group .*Mend or uninstall"),
+        ("outside_metric:_compute", "no INDICATOR"),
         ("plimsoll.slo.indicators.ttft:INDICATOR", "ttft exists already"),
     ],
 )
 @pytest.mark.usefixtures("_installed")
 def test_a_broken_metric_of_an_outside_package_is_named(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indicator, "entry_points", lambda group: [EntryPoint("mine", value, group)] if group else [])
-    with pytest.raises(LookupError, match=said):
+    with pytest.raises(PluginError, match=said):
         indicator.catalogue()

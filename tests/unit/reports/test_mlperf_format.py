@@ -1,4 +1,5 @@
-"""The ``mlperf`` and ``mlperf-detail`` formats: what a reader of LoadGen's files finds, and that nothing but VALID reads so.
+"""The ``mlperf`` and ``mlperf-detail`` formats: what a reader of LoadGen's files finds, and that nothing but VALID
+reads so.
 
 That their lines are LoadGen's own is shown beside the real one in ``tests/e2e/test_mlperf_log.py``.
 """

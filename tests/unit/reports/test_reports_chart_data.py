@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.reports.parts.charts import curve, distribution, grouped, number
 from plimsoll.reports.parts.parts import MAX_CURVE_POINTS
-from plimsoll.reports.sections.chart_data import curve, distribution, grouped, number
 from plimsoll.slo.statistics.distribution import quantile
 
 values = st.lists(st.one_of(st.integers(1, 10**12), st.just(float("inf"))), min_size=1, max_size=300)

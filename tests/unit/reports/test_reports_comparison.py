@@ -1,4 +1,6 @@
-"""A comparison's document and each way to say it: complete, well-formed, harmless, and never greener than the outcome."""
+"""A comparison's document and each way to say it: complete, well-formed, harmless, and never greener than the
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from collections.abc import Callable
 import pytest
 from jsonschema import Draft202012Validator
 from made_comparisons import CASES, arm, case
-from test_reports_html import read
 
 from plimsoll.reports.documents import comparison as say
 from plimsoll.reports.documents.comparison import FORMATS, scatter
@@ -20,7 +21,8 @@ from plimsoll.reports.svg.forest import Row, forest
 from plimsoll.reports.svg.plot import Canvas
 from plimsoll.slo.comparison.arms import Arm
 from plimsoll.slo.comparison.compare import compare
-from plimsoll.slo.comparison.pareto import Point, front
+from plimsoll.slo.comparison.tiers import Point, front
+from tests.page_reader import read
 
 HOSTILE = "<script>alert(1)</script> | `x` @you #1 https://evil.test \x1b[31m \u202e\n\"'&]]>"
 
@@ -153,3 +155,23 @@ def test_names_of_points_in_one_place_stand_beside_each_other() -> None:
     places = re.findall(r'<text x="([^"]+)" y="([^"]+)"[^>]*>([abcde])</text>', drawn)
     assert len(places) == 4  # the fifth has no room
     assert len({place[:2] for place in places}) == 4
+
+
+def test_a_quantity_of_an_invalid_comparison_has_the_same_word_everywhere() -> None:
+    made = case("invalid")
+    cases = ET.fromstring(FORMATS["junit"](made)).findall(".//testcase")
+    assert [child.get("type") for child in cases[0]] == ["INVALID"]
+    said = {str(one.get("name")): one[0].get("type") for one in cases[1:] if one[0].tag != "system-out"}
+    words = {effect.quantity: effect.outcome for effect in made.candidates[0].effects}
+    assert said == {name: word for name, word in words.items() if name in said}
+    assert set(said.values()) == {"REGRESSION"}
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("inconclusive", "warning"), ("regression", "error"), ("improvement", "notice")]
+)
+def test_an_annotation_is_as_loud_as_its_outcome(name: str, level: str) -> None:
+    made = case(name)
+    loud = [line for line in FORMATS["annotations"](made).decode().splitlines() if f"%3A {made.outcome} " in line]
+    assert loud
+    assert all(line.startswith(f"::{level} ") for line in loud)

@@ -1,4 +1,6 @@
-"""Drill-downs: the heat map, prompt lengths, slowest requests and kinds of failure keep every request and stay bounded."""
+"""Drill-downs: the heat map, prompt lengths, slowest requests and kinds of failure keep every request and stay
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import MS, S, records, report
 
-from plimsoll.reports.parts.chart_parts import ByPrompt, Heatmap
-from plimsoll.reports.sections.chart_data import (
+from plimsoll.reports.parts.charts import (
     MAX_BINS,
     MAX_COLUMNS,
     MAX_POINTS,
     MAX_ROWS,
+    ByPrompt,
+    Heatmap,
     by_prompt,
     grouped,
     heatmap,

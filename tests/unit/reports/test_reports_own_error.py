@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from made_reports import MANIFEST, SCENARIO, built, facts, records
 
+from plimsoll.reports.documents import words
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import words
 
 ADDED = {
     "ttft_error_ns": {"p50": 9_000, "p99": 80_000},
@@ -36,8 +36,8 @@ def test_a_calibrated_run_states_its_error_with_the_lag_and_stamps_of_the_run() 
     assert (error.calibrated_at, error.engine, error.at_token_events_per_s) == (TABLE["measured_at"], "native", 52_000)
     assert (error.lag_p99_ns, error.stamp, error.note) == (made.validity.generator_lag_ns.p99, "kernel", "")
     assert words.own_error(made) == (
-        "Generator's own error: p99 of TTFT 80.0 µs, ITL 30.0 µs (calibrated 2026-11-21 at 52.0k token events/s); in this "
-        "run lag p99 29.7 µs, kernel stamps."
+        "Generator's own error: p99 of TTFT 80.0 µs, ITL 30.0 µs (calibrated 2026-11-21 at 52.0k token events/s); in "
+        "this run lag p99 29.7 µs, kernel stamps."
     )
 
 

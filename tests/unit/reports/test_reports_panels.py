@@ -9,27 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_reports import CASES, GOOD, MS, S, case, records, rendered, report
-from test_reports_formats import hostile
-from test_reports_html import read
+from made_reports import CASES, GOOD, MS, S, case, every, records, rendered, report, texts
 
+from plimsoll.reports.blocks.document import Card, Cell, Drawings, Facts, Figures, Folded, Sentence, Table
+from plimsoll.reports.documents import pictures
+from plimsoll.reports.documents.run import check_rows, document, merged_sentence
 from plimsoll.reports.format import formats
 from plimsoll.reports.formats.html_ import render
-from plimsoll.reports.page import budget as page_budget
-from plimsoll.reports.page import content as page_failures
-from plimsoll.reports.page import content as page_slowest
-from plimsoll.reports.page import content as page_validity
-from plimsoll.reports.page import pictures as page_spread
-from plimsoll.reports.page.content import peer_rows
 from plimsoll.reports.parts.parts import Check, MergedChunks, Validity
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
+from plimsoll.reports.sections import slowest
+from plimsoll.reports.sections import steadiness as steady
+from plimsoll.reports.sections.budgets import MAX_PANELS, NOT_OBSERVABLE, BudgetPart, budgets_part, panels
+from plimsoll.reports.sections.peers import row
 from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart, SteadyStretch
 from plimsoll.reports.svg.bars import between
+from plimsoll.reports.svg.plot import Chart
 from plimsoll.reports.svg.spreads import LEVELS, level
 from plimsoll.reports.wording import units
-from plimsoll.slo.objectives.budgets.alerts import budgeted
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.budget import budgeted
+from plimsoll.slo.objectives.ledger import Account, AlertRule, Ledger
+from tests.page_reader import read
+from tests.unit.reports.made_reports import hostile
 
 DAY_NS = 86_400 * S
 
@@ -51,26 +52,46 @@ def budget(bad_every: int, *, period_ns: int = 28 * DAY_NS, n: int = 3000, **mor
     return budgets_part([budgeted(ledger, int(at[-1]))])[0]
 
 
+def panel(part: BudgetPart) -> Card:
+    (found,) = panels([part])
+    assert isinstance(found, Card)
+    return found
+
+
+def alerts(part: BudgetPart) -> list[list[str]]:
+    (table,) = every(panel(part).blocks, Table)
+    return [texts(row) for row in table.rows]
+
+
+def charts(part: BudgetPart) -> list[Chart]:
+    (figures,) = every(panel(part).blocks, Figures)
+    return [*figures.drawn()]
+
+
+def unseen(part: BudgetPart) -> list[str]:
+    return [folded.summary for folded in every(panel(part).blocks, Folded)]
+
+
 def test_a_window_longer_than_the_run_is_called_not_observable() -> None:
-    panel = page_budget.budget_panels([budget(20)])[0]
-    assert {alert["outcome"] for alert in panel["alerts"]} == {page_budget.NOT_OBSERVABLE}
-    assert all(window["seen"] == page_budget.NOT_OBSERVABLE for window in panel["windows"])
-    assert all(alert["reason"] for alert in panel["alerts"])
+    found = panel(budget(20))
+    (table,), (_, windows) = every(found.blocks, Table), every(found.blocks, Facts)
+    assert {texts(row)[2] for row in table.rows} == {NOT_OBSERVABLE}
+    assert {value for _, value in windows.pairs} == {NOT_OBSERVABLE}
+    assert all(isinstance(row.cells[2], Cell) and row.cells[2].aside for row in table.rows)
 
 
 def test_an_alert_that_fires_is_marked_on_the_burn_rate() -> None:
     rule = AlertRule("fast burn", "page", 5 * S, S, 2.0)
     part = budget(20, rules=(rule,))
-    panel = page_budget.budget_panels([part])[0]
-    alert = panel["alerts"][0]
-    assert alert["outcome"].startswith("fired at ")
-    assert "fast burn (page)" in panel["chart"].wide.svg
-    assert "spends" not in panel["chart"].wide.svg  # what the line at 1 means stands in no bar's way, but in the note
-    assert "budget lasts exactly its period" in panel["chart"].note
-    assert "alert fires" in [key.label for key in panel["chart"].legend]
-    quiet = page_budget.budget_panels([budget(1000, rules=(rule,))])[0]
-    assert quiet["alerts"][0]["outcome"] == "did not fire"
-    assert "fast burn" not in quiet["chart"].wide.svg.partition("aria-label")[2].partition(">")[2]
+    (chart,) = charts(part)
+    assert alerts(part)[0][2].startswith("fired at ")
+    assert "fast burn (page)" in chart.wide.svg
+    assert "spends" not in chart.wide.svg  # what the line at 1 means stands in no bar's way, but in the note
+    assert "budget lasts exactly its period" in chart.note
+    assert "alert fires" in [key.label for key in chart.legend]
+    quiet = budget(1000, rules=(rule,))
+    assert alerts(quiet)[0][2] == "did not fire"
+    assert "fast burn" not in charts(quiet)[0].wide.svg.partition("aria-label")[2].partition(">")[2]
 
 
 def test_an_alert_that_hangs_on_what_was_not_seen_is_marked_with_a_question_mark() -> None:
@@ -81,52 +102,55 @@ def test_an_alert_that_hangs_on_what_was_not_seen_is_marked_with_a_question_mark
             update={"fired": None, "observable": "truncated", "fired_alone_at_ns": 9 * S, "reason": "cut at t0"}
         )
     )
-    panel = page_budget.budget_panels([budget(20).model_copy(update={"alerts": [alert]})])[0]
-    assert panel["alerts"][0]["outcome"].startswith("not observable; might have fired at 9.00 s")
-    assert "page quick (page)?" in panel["chart"].narrow.svg
-    assert "might fire" in [key.label for key in panel["chart"].legend]
+    part = budget(20).model_copy(update={"alerts": [alert]})
+    (chart,) = charts(part)
+    assert alerts(part)[0][2].startswith("not observable; might have fired at 9.00 s")
+    assert "page quick (page)?" in chart.narrow.svg
+    assert "might fire" in [key.label for key in chart.legend]
     held = alert.model_copy(update={"fired_alone_at_ns": None, "held_back": True})
-    panel = page_budget.budget_panels([budget(20).model_copy(update={"alerts": [held]})])[0]
-    assert panel["alerts"][0]["outcome"] == "held back by its 5 min window"
-    assert panel["unseen"] == ""
+    part = budget(20).model_copy(update={"alerts": [held]})
+    assert alerts(part)[0][2] == "held back by its 5 min window"
+    assert unseen(part) == []
 
 
 def test_a_run_in_which_nothing_was_bad_has_no_picture_of_its_burn_rate() -> None:
-    assert page_budget.budget_panels([budget(0)])[0]["chart"] is None
+    assert charts(budget(0)) == []
 
 
 def test_the_gauges_say_in_words_what_they_draw() -> None:
-    panel = page_budget.budget_panels([budget(20)])[0]
-    assert "5 % bad, 1 % allowed" in panel["gauge"]
-    assert "of the period" in panel["tank"]
-    assert panel["class"] == "bad"
-    facts = dict(panel["facts"])
+    found = panel(budget(20))
+    (gauges,) = every(found.blocks, Drawings)
+    bad, spent = (str(draw()) for _, draw in gauges.draw)
+    assert "5 % bad, 1 % allowed" in bad
+    assert "of the period" in spent
+    assert found.look == "budget bad"
+    facts = dict(next(every(found.blocks, Facts)).pairs)
     assert facts["Bad in this run"] == "150 of 3,000 (5 %)"
-    assert facts["Burn rate"].startswith("5.00")
-    assert page_budget.budget_panels([budget(0)])[0]["class"] == ""
+    assert str(facts["Burn rate"]).startswith("5.00")
+    assert panel(budget(0)).look == "budget"
 
 
 def test_a_budget_without_data_draws_nothing_and_says_why() -> None:
     empty = Account(np.empty(0, np.int64), np.empty(0), Fraction(1, 100))
     ledger = Ledger("chat", "ratio(good) >= 99%", Fraction(99, 100), DAY_NS, "request", (empty,))
-    panel = page_budget.budget_panels(budgets_part([budgeted(ledger, S)]))[0]
-    assert panel["gauge"] is None
-    assert panel["chart"] is None
-    assert panel["reason"]
+    (part,) = budgets_part([budgeted(ledger, S)])
+    assert not [*every(panel(part).blocks, Drawings)]
+    assert charts(part) == []
+    assert "No request was counted." in [one.text for one in every(panel(part).blocks, Sentence)]
 
 
 def test_only_so_many_budgets_are_drawn_those_that_burn_fastest_and_the_others_are_listed() -> None:
-    parts = [budget(every) for every in (0, 900, 800, 700, 20, 600, 500, 400, 0)]
-    drawn, listed = page_budget.budget_panels(parts), page_budget.budget_rows(parts)
-    assert len(drawn) == page_budget.MAX_PANELS
-    assert [panel["class"] for panel in drawn].count("bad") == 1
-    assert [row["bad"] for row in listed] == ["0 %", units.percent(4 / 3000, 3), "0 %"]
+    *drawn, others = panels([budget(bad) for bad in (0, 900, 800, 700, 20, 600, 500, 400, 0)])
+    assert len(drawn) == MAX_PANELS
+    assert [card.look for card in drawn if isinstance(card, Card)].count("budget bad") == 1
+    (table,) = every([others], Table)
+    assert [texts(row)[2] for row in table.rows] == ["0 %", units.percent(4 / 3000, 3), "0 %"]
 
 
 def test_alerts_that_can_t_be_seen_are_one_sentence_and_stay_behind_it() -> None:
-    panel = page_budget.budget_panels([budget(20)])[0]
-    assert panel["unseen"] == "4 alerts, not observable: the shortest window is 5 min, the run covers 60.0 s"
-    assert page_budget.budget_panels([budget(20, rules=(AlertRule("a", "page", S, S, 2.0),))])[0]["unseen"] == ""
+    said = "4 alerts, not observable: the shortest window is 5 min, the run covers 60.0 s"
+    assert unseen(budget(20)) == [said]
+    assert unseen(budget(20, rules=(AlertRule("a", "page", S, S, 2.0),))) == []
 
 
 # -- maps -----------------------------------------------------------------------------------------------------
@@ -138,9 +162,7 @@ def test_a_deeper_cell_holds_a_larger_share() -> None:
 
 
 def test_the_heat_map_has_a_row_of_failures_only_where_requests_failed() -> None:
-    lost, fine = page_spread.heat_chart(case("fail")), page_spread.heat_chart(case("pass"))
-    assert lost is not None
-    assert fine is not None
+    (lost,), (fine,) = pictures.heat_chart(case("fail")), pictures.heat_chart(case("pass"))
     assert "lost-" in lost.wide.svg
     assert "20 failed requests without a finite value are the row at the top" in lost.note
     assert "lost-" not in fine.wide.svg
@@ -150,17 +172,15 @@ def test_the_heat_map_has_a_row_of_failures_only_where_requests_failed() -> None
 def test_a_success_that_never_brought_a_token_is_not_said_to_have_failed() -> None:
     report = case("fail")
     one = report.model_copy(update={"counts": report.counts.model_copy(update={"failed": 12})})
-    lost = page_spread.heat_chart(one)
-    assert lost is not None
+    (lost,) = pictures.heat_chart(one)
     assert "20 requests without a finite value (12 failed, 8 never brought one) are the row at the top" in lost.note
 
 
 def test_the_chart_by_prompt_length_is_there_only_where_lengths_vary() -> None:
-    assert page_spread.prompt_chart(case("pass")) is None
+    assert pictures.prompt_chart(case("pass")) == []
     rows = records(600, fail_every=50)
     columns = {**rows.columns, "n_in": 50 + np.arange(600) % 37 * 10, "payload_ix": np.arange(600) % 37}
-    made = page_spread.prompt_chart(report(type(rows)(columns, rows.chunk_ns, rows.chunk_offsets, rows.errors)))
-    assert made is not None
+    (made,) = pictures.prompt_chart(report(type(rows)(columns, rows.chunk_ns, rows.chunk_offsets, rows.errors)))
     assert made.title == "TTFT by prompt length"
     assert "failures" in [key.label for key in made.legend]
     heads = made.wide.hover["head"]
@@ -170,10 +190,13 @@ def test_the_chart_by_prompt_length_is_there_only_where_lengths_vary() -> None:
 # -- failures and slowest -------------------------------------------------------------------------------------
 
 
+def failure_cards(made: Report) -> list[Card]:
+    return [card for card in every(document(made).blocks, Card) if card.look == "failure"]
+
+
 def test_every_kind_of_failure_has_its_block_with_ids() -> None:
     made = case("fail")
-    blocks = page_failures.failure_blocks(made)
-    assert [block["count"] for block in blocks] == ["13", "7"]
+    assert [card.aside.partition(",")[0] for card in failure_cards(made)] == ["13", "7"]
     text = text_of("fail")
     for kind in made.failures.kinds:
         assert ", ".join(kind.request_ids) in text
@@ -183,24 +206,26 @@ def test_every_kind_of_failure_has_its_block_with_ids() -> None:
 def test_ids_that_were_not_sent_are_not_called_request_ids() -> None:
     scenario = {"target": {"options": {"request_id": False}}}
     made = report(records(300, fail_every=10), GOOD, scenario)
-    names = [name for name, _ in page_failures.failure_blocks(made)[0]["facts"]]
+    (facts,) = every(failure_cards(made)[0].blocks, Facts)
+    names = [name for name, _ in facts.pairs]
     assert "Rows (ids were not sent)" in names
     assert "Request ids" not in names
-    assert "Ids were not sent" in page_slowest.slowest_note(made)
+    assert "Ids were not sent" in slowest.note(made.slowest)
 
 
 def test_the_slowest_are_drawn_by_stage_and_listed_by_stamp() -> None:
-    groups = page_slowest.slowest_groups(case("pass"))
-    assert [group["chart"].title for group in groups] == ["Slowest to their first token", "Slowest to their end"]
-    for group in groups:
-        assert len(group["rows"]) == 10
-        assert all(len(row["stamps"]) == len(group["stages"]) for row in group["rows"])
-        for row in group["rows"]:
-            assert row["id"] in group["chart"].wide.svg
-    assert [group["chart"].title for group in page_slowest.slowest_groups(case("latency_only"))] == [
-        "Slowest to their end"
-    ]
-    assert "20 failed requests rank as slower than all of these" in page_slowest.slowest_note(case("fail"))
+    blocks = slowest.blocks(case("pass").slowest, None)
+    charts = [chart for figures in every(blocks, Figures) for chart in figures.drawn()]
+    assert [chart.title for chart in charts] == ["Slowest to their first token", "Slowest to their end"]
+    for chart, table in zip(charts, every(blocks, Table), strict=True):
+        assert len(table.rows) == 10
+        assert all(len(row.cells) == len(table.columns) for row in table.rows)
+        for one in table.rows:
+            assert isinstance(one.cells[0], Cell)
+            assert one.cells[0].code in chart.wide.svg
+    (figures,) = every(slowest.blocks(case("latency_only").slowest, None), Figures)
+    assert [chart.title for chart in figures.drawn()] == ["Slowest to their end"]
+    assert "20 failed requests rank as slower than all of these" in slowest.note(case("fail").slowest)
 
 
 def test_a_stage_lies_between_neighbouring_stamps_that_happened() -> None:
@@ -213,12 +238,13 @@ def test_a_stage_lies_between_neighbouring_stamps_that_happened() -> None:
 
 def test_every_check_shows_what_was_seen_and_the_broken_ones_come_first() -> None:
     for name in ("pass", "invalid", "unstable"):
-        rows = page_validity.check_rows(case(name).validity)
-        assert all(row["seen"] for row in rows)
-        assert [row["ok"] for row in rows] == sorted(row["ok"] for row in rows)
+        rows = check_rows(case(name).validity)
+        assert all(texts(row)[1] for row in rows)
+        assert [row.class_ for row in rows] == sorted((row.class_ for row in rows), reverse=True)
         assert len(rows) == len(case(name).validity.checks)
-    assert "limit" in next(row["seen"] for row in rows if row["name"] == "rate")
-    assert "generator lag p99" in next(row["seen"] for row in rows if row["name"] == "lag")
+    seen = dict(texts(row) for row in rows)
+    assert "limit" in seen["rate"]
+    assert "generator lag p99" in seen["lag"]
 
 
 def test_a_kept_check_does_not_tell_what_a_broken_one_means() -> None:
@@ -230,11 +256,11 @@ def test_a_kept_check_does_not_tell_what_a_broken_one_means() -> None:
 
 
 def test_merged_chunks_are_told_with_their_error() -> None:
-    told = page_validity.merged_sentence(MergedChunks(count=1200, share=0.04, uncertainty_p99_ns=2 * MS))
+    told = merged_sentence(MergedChunks(count=1200, share=0.04, uncertainty_p99_ns=2 * MS))
     assert told == (
         "1,200 chunks (4 %) came in one read with a later one and carry its time, at most 2.00 ms too late (p99)."
     )
-    assert page_validity.merged_sentence(MergedChunks()) == ""
+    assert merged_sentence(MergedChunks()) == ""
 
 
 def steadiness(**more: Any) -> SteadinessPart:
@@ -244,38 +270,27 @@ def steadiness(**more: Any) -> SteadinessPart:
 
 def test_a_proposed_cut_is_marked_and_said_to_be_a_proposal() -> None:
     part = steadiness(notes=["the first 4 s look like warm-up"], steady=SteadyStretch(verdict="not_found"))
-    panel = page_validity.steadiness_panel(part)
-    assert panel is not None
-    facts = dict(panel["facts"])
-    assert facts["Warm-up (MSER-5)"].startswith("the first 4.00 s, 130 requests; median 90.0 ms before")
-    assert "proposal" in facts["Left out of the numbers"]
+    blocks = steady.blocks(part, None)
+    facts = dict(next(every(blocks, Facts)).pairs)
+    assert str(facts["Warm-up (MSER-5)"]).startswith("the first 4.00 s, 130 requests; median 90.0 ms before")
+    assert "proposal" in str(facts["Left out of the numbers"])
     assert facts["Steady stretch"] == "not found"
-    assert panel["notes"] == ["The first 4 s look like warm-up."]
-    assert page_spread.cut_marks(part) == [(4 * S, "proposed end of warm-up")]
-    assert page_spread.cut_marks(None) == []
+    assert [one.text for one in every(blocks, Sentence)] == ["The first 4 s look like warm-up."]
+    assert pictures.cut_marks(part) == [(4 * S, "proposed end of warm-up")]
+    assert pictures.cut_marks(None) == []
 
 
 def test_a_drift_says_which_way_and_how_surely() -> None:
     drift = Drift(percentile="p99", direction="up", p=0.0004, change=0.31, shift_at_ns=9 * S, value_ns=[5 * MS, None])
-    panel = page_validity.steadiness_panel(steadiness(drift=[drift], edges_ns=[0, S, 2 * S]))
-    assert panel is not None
-    assert panel["drift"] == [
-        {
-            "percentile": "p99",
-            "trend": "rises by 31 %",
-            "p": "< 0.001",
-            "shift": "at 9.00 s",
-            "low": "5.00 ms",
-            "high": "∞",
-        }
-    ]
-    assert panel["windows"] == 2
+    (table,) = every(steady.blocks(steadiness(drift=[drift], edges_ns=[0, S, 2 * S]), None), Table)
+    assert [texts(row) for row in table.rows] == [["p99", "rises by 31 %", "< 0.001", "at 9.00 s", "5.00 ms", "∞"]]
+    assert table.columns[0].head == "ttft in 2 windows"
 
 
 def test_other_tools_numbers_are_listed_with_their_definitions() -> None:
-    rows = peer_rows(report(records(500)).peers)
+    rows = [row(name, peer) for name, peer in report(records(500)).peers.items()]
     assert len(rows) > 10
-    assert all(row["name"] and row["definition"] for row in rows)
+    assert all(cells[0] and isinstance(cells[-1], Cell) and cells[-1].text for cells in rows)
 
 
 # -- the whole page -------------------------------------------------------------------------------------------
@@ -302,9 +317,9 @@ def test_a_broken_check_is_told_by_its_detail() -> None:
     validity = Validity(
         checks=[Check(name="a", ok=True, seen="1 of 2"), Check(name="b", ok=False, detail="broke", seen="x")]
     )
-    assert page_validity.check_rows(validity) == [
-        {"name": "b", "ok": False, "seen": "broke"},
-        {"name": "a", "ok": True, "seen": "1 of 2"},
+    assert [(texts(row), row.class_) for row in check_rows(validity)] == [
+        (["b", "broke"], "bad"),
+        (["a", "1 of 2"], ""),
     ]
 
 

@@ -1,4 +1,6 @@
-"""What a reader is told: one deciding sentence everywhere, one kind of bounds, the bad end of every metric, each failure once."""
+"""What a reader is told: one deciding sentence everywhere, one kind of bounds, the bad end of every metric, each
+failure once.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_reports import CASES, GOOD, MANIFEST, SCENARIO, built, case, facts, records, rendered, report
+from made_reports import CASES, GOOD, MANIFEST, SCENARIO, built, case, every, facts, records, rendered, report
 
+from plimsoll.reports.blocks.document import Card, Cell, Sentence, Table
+from plimsoll.reports.blocks.terminal import plain
+from plimsoll.reports.documents import words
+from plimsoll.reports.documents.run import document, render_terminal
 from plimsoll.reports.format import formats
-from plimsoll.reports.formats.text import render_terminal
-from plimsoll.reports.page.content import content
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import words
 from plimsoll.reports.wording import units
-from plimsoll.reports.wording.plain import plain
+from plimsoll.reports.wording.phrases import sentence
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.openslo.reading import load
 from plimsoll.slo.statistics.distribution import quantile
@@ -37,11 +40,12 @@ def test_every_format_for_people_says_the_same_sentence(name: str) -> None:
     line = " ".join(words.headline(made).replace("\u00a0", " ").split())
     assert line in squeezed(rendered(name, "text").replace("\u00a0".encode(), b" "))
     assert line in squeezed(rendered(name, "markdown").replace("\u00a0".encode(), b" "))
-    shown = content(made)
-    assert shown["headline"] == words.headline(made)
-    for result, card in zip(made.verdict.objectives, shown["objectives"], strict=True):
+    page = document(made)
+    assert page.headline == words.headline(made)
+    cards = [card for card in every(page.blocks, Card) if card.look.startswith("objective")]
+    for result, card in zip(made.verdict.objectives, cards, strict=True):
         assert result.sentence
-        assert card["said"] == words.sentence(result.sentence)
+        assert sentence(result.sentence) in [one.text for one in every(card.blocks, Sentence)]
         assert f"{result.outcome} {result.objective}: {result.sentence}" in words.lines(made)
         if made.verdict.outcome != "INVALID":
             assert result.sentence in "".join(
@@ -148,10 +152,10 @@ def test_no_table_shows_the_best_end_of_what_more_is_better_of() -> None:
         )
         assert best not in row
         assert worst in row
-    page = content(made)["metrics"][1]
-    (row_,) = (row for row in page["rows"] if row["name"] == "output_rate")
-    assert best not in row_["values"]
-    assert row_["values"][page["heads"].index("p1")] == worst
+    table = [table for table in every(document(made).blocks, Table) if table.look == "metrics"][1]
+    (row_,) = (row for row in table.rows if isinstance(row.cells[0], Cell) and row.cells[0].code == "output_rate")
+    assert best not in row_.cells
+    assert row_.cells[[column.head for column in table.columns].index("p1")] == worst
 
 
 # -- failures -------------------------------------------------------------------------------------------------
@@ -167,6 +171,10 @@ def twenty() -> Report:
     return report(replace(made, columns=columns, errors=tuple(errors)), ("ratio(error) <= 1%",))
 
 
+def failure_cards(made: Report) -> list[Card]:
+    return [card for card in every(document(made).blocks, Card) if card.look == "failure"]
+
+
 @pytest.mark.parametrize("kind", ["text", "markdown"])
 def test_failures_that_differ_in_numbers_only_are_one_line(kind: str) -> None:
     text = squeezed(formats()[kind].render(twenty()))
@@ -176,11 +184,10 @@ def test_failures_that_differ_in_numbers_only_are_one_line(kind: str) -> None:
 
 def test_the_page_counts_each_failure_once() -> None:
     made = twenty()
-    assert [block["count"] for block in content(made)["failure_blocks"]] == ["20"]
-    assert content(made)["other_failures"] == ""
+    assert [card.aside for card in failure_cards(made)] == ["20, 5 % of all"]
     page = formats()["html"].render(made).decode()
     assert page.count("20 texts that differ in numbers only") == 1
-    assert "other texts, or none" not in page
+    assert "of other kinds" not in page
 
 
 def test_kinds_that_are_not_listed_are_counted() -> None:
@@ -190,10 +197,10 @@ def test_kinds_that_are_not_listed_are_counted() -> None:
     texts = tuple(f"trouble {chr(97 + at % 26)}{chr(97 + at // 26)}" for at in range(30))
     columns = {**made.columns, "error": number}
     found = report(replace(made, columns=columns, errors=texts), ())
-    rows = words.failures(found)
-    assert len(rows) == 13
-    assert rows[-1] == ("", "other kinds", "18")
-    assert content(found)["other_failures"] == "18 more failures of other kinds."
+    assert len(failure_cards(found)) == 12
+    written = formats()["markdown"].render(found).decode()
+    assert "|  | other kinds | 18 |" in written
+    assert "18 more failures of other kinds." in formats()["html"].render(found).decode()
 
 
 def test_an_objective_of_an_openslo_document_is_shown_by_what_it_is_called() -> None:

@@ -1,4 +1,6 @@
-"""What a report says of speech: the same words and numbers in every format, and nothing at all of a run without audio."""
+"""What a report says of speech: the same words and numbers in every format, and nothing at all of a run without
+audio.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_reports import built, records, report
+from made_reports import built, every, records, report
 
+from plimsoll.reports.blocks.document import Block, Sentence, Table, Tiles
+from plimsoll.reports.documents import words
+from plimsoll.reports.documents.pictures import curve_charts
+from plimsoll.reports.documents.run import document
 from plimsoll.reports.format import formats
-from plimsoll.reports.page.content import content, speech_panel
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections.speech import Speech, facts, tables
-from plimsoll.reports.sentences import words
+from plimsoll.reports.sections.speech import Speech, facts, word_table
 from plimsoll.slo.objectives.objective import parse
-from plimsoll.slo.records.records import Records, Status, concat, from_columns
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_FILE, Records, Status, concat, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 MS = 1_000_000
@@ -40,7 +43,8 @@ def sessions(n: int = 40, **columns: Any) -> Records:
     }  # fmt: skip
     chunks = [[t + 900 * MS, t + 2900 * MS, t + 3000 * MS, t + 3150 * MS] for t in due.tolist()]
     given: dict[str, Any] = at | {
-        "media_ns": 3 * SECOND, "media_out_ns": 200 * MS, "leading_silence_ns": 10 * MS, "false_endpoints": [0, 1] * (n // 2),
+        "media_ns": 3 * SECOND, "media_out_ns": 200 * MS, "leading_silence_ns": 10 * MS, "false_endpoints": [0,
+            1] * (n // 2),
         "n_partials": 1, "n_revised": 1, "words": 10, "word_errors": [0, 2] * (n // 2), "unsent_bytes": 640,
         "frame_ns": 20 * MS, "bytes_out": 96_000, "pace": PACE_CAPTURE, "slices": ["clean", "noisy"] * (n // 2),
         "chunks": chunks,
@@ -145,11 +149,15 @@ def test_the_metrics_of_speech_stand_in_the_order_of_a_session() -> None:
     assert [name for name in names if name in wanted] == wanted
 
 
+def tiles(whole: Report) -> list[str]:
+    (found,) = every(document(whole).blocks, Tiles)
+    return [one.name for one in found.tiles]
+
+
 def test_charts_and_tiles_of_live_speech_are_of_what_is_waited_for_and_not_of_the_time_that_somebody_spoke() -> None:
     whole = made(sessions())
-    page = content(whole)
-    assert [chart.title for chart in page["curves"]] == ["Live speech by percentile", "First sound by percentile"]
-    assert [tile["name"] for tile in page["tiles"]] == [
+    assert [one.title for one in curve_charts(whole)] == ["Live speech by percentile", "First sound by percentile"]
+    assert tiles(whole) == [
         "Completed", "First partial p99", "Finalization p99", "Voice to voice p99", "First audible p99", "Failed",
     ]  # fmt: skip
     assert whole.charts.heatmap is not None
@@ -160,9 +168,9 @@ def test_charts_and_tiles_of_live_speech_are_of_what_is_waited_for_and_not_of_th
 
 
 def test_charts_of_audio_sent_as_files_are_of_the_latency() -> None:
-    page = content(made(sessions(pace=PACE_FILE, first_audio_ns=-1, audible_ns=-1, media_out_ns=-1)))
-    assert [chart.title for chart in page["curves"]] == ["Latency by percentile"]
-    assert "Latency p99" in [tile["name"] for tile in page["tiles"]]
+    whole = made(sessions(pace=PACE_FILE, first_audio_ns=-1, audible_ns=-1, media_out_ns=-1))
+    assert [chart.title for chart in curve_charts(whole)] == ["Latency by percentile"]
+    assert "Latency p99" in tiles(whole)
 
 
 def test_an_objective_on_the_pooled_rate_is_judged_beside_the_others() -> None:
@@ -195,10 +203,15 @@ def test_files_have_a_real_time_factor_and_live_audio_is_counted_as_having_none(
     assert ("No real-time factor", "2 paced sessions: see lag_slope") in facts(found.speech)
 
 
+def said(blocks: list[Block]) -> str:
+    return " ".join(one.text for one in every(blocks, Sentence))
+
+
 def test_an_unknown_normaliser_is_said_to_be_unknown() -> None:
     found = part(sessions(), normaliser="")
     assert found.normaliser == ""
-    assert "normaliser not stated" in tables(found, 0.95)[0].note
+    assert found.wer is not None
+    assert "normaliser not stated" in said(word_table(found, found.wer, 0.95))
 
 
 def test_slice_names_are_escaped_and_the_page_shows_those_of_most_words() -> None:
@@ -206,9 +219,10 @@ def test_slice_names_are_escaped_and_the_page_shows_those_of_most_words() -> Non
     whole = made(rows)
     assert whole.speech is not None
     assert len(whole.speech.slices) == 60
-    (table, _) = tables(whole.speech, 0.95)
-    assert len(table.rows) == 25
-    assert "36 more slices in the JSON" in table.note
+    assert whole.speech.wer is not None
+    shown = word_table(whole.speech, whole.speech.wer, 0.95)
+    assert [len(table.rows) for table in every(shown, Table)] == [25]
+    assert "36 more slices in the JSON" in said(shown)
     assert b"<b>|" not in formats()["html"].render(whole)
     assert formats()["markdown"].render(whole)
 
@@ -217,7 +231,6 @@ def test_a_run_without_audio_has_no_such_part_and_its_pages_no_such_word() -> No
     plain = report(records(200))
     assert plain.speech is None
     assert plain.document()["speech"] is None
-    assert speech_panel(None, 0.95) is None
     for name in ("text", "markdown", "html", "csv", "openmetrics"):
         page = formats()[name].render(plain)
         assert b"Speech" not in page, name

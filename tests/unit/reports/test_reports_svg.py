@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reports.parts.chart_parts import Curve, Distribution
+from plimsoll.reports.parts.charts import Curve, Distribution
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.reports.svg.axis import clock, from_zero, logarithmic, nice_step, tail, tail_at
 from plimsoll.reports.svg.bars import whisker

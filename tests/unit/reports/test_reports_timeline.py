@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import MS, S, records
 
+from plimsoll.reports.parts.charts import timeline
 from plimsoll.reports.parts.parts import MAX_BUCKETS
-from plimsoll.reports.sections.chart_data import timeline
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 
 spans = st.lists(st.tuples(st.integers(0, 20 * S), st.integers(1, 5 * S)), min_size=1, max_size=40)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -11,8 +13,8 @@ import pytest
 
 from plimsoll.reports.documents import search as picture
 from plimsoll.reports.documents import search as say
-from plimsoll.reports.documents.search import FORMATS
-from plimsoll.reports.models.search_parts import (
+from plimsoll.reports.documents.search import (
+    FORMATS,
     AnswerPart,
     MlperfPart,
     ObjectivePart,
@@ -37,7 +39,8 @@ def probe(number: int, load: float, outcome: str, observed_ms: float | None = 15
     )
     given: dict[str, Any] = {
         "number": number, "purpose": "bisect", "load": load, "length": 1.0, "length_ns": 20 * 10**9, "seed": number,
-        "outcome": outcome, "n": 400, "run": f"probes/{number:03d}-bisect", "objectives": [objective], "took_ns": 23 * 10**9,
+        "outcome": outcome, "n": 400, "run": f"probes/{number:03d}-bisect", "objectives": [objective],
+        "took_ns": 23 * 10**9,
         "achieved_per_s": load, "goodput_per_s": load * 0.99, "rest": "all answers came back, 2.00 s of silence",
     }  # fmt: skip
     return ProbePart(**(given | more))
@@ -62,7 +65,8 @@ def report(outcome: str = "FOUND", **more: Any) -> SearchReport:
     codes = {"FOUND": 0, "NONE": 1, "OPEN": 3, "INCONCLUSIVE": 3, "INVALID": 4, "UNREACHABLE": 5, "INTERRUPTED": 130}
     given: dict[str, Any] = {
         "name": "chat", "variable": "rate", "outcome": outcome, "exit_code": codes[outcome], "probes": PROBES,
-        "rate_per_s": ranges.get(outcome, RangePart(best=100, interval=(100, 420))), "objectives": [SLO], "spent_ns": 140 * 10**9,
+        "rate_per_s": ranges.get(outcome, RangePart(best=100, interval=(100, 420))), "objectives": [SLO],
+        "spent_ns": 140 * 10**9,
     }  # fmt: skip
     return SearchReport(**(given | more))
 
@@ -77,8 +81,8 @@ WORTH = AnswerPart(
 def test_the_answer_is_one_sentence_with_both_ends_and_what_failed() -> None:
     said = say.headline(report(interval_confidence=0.9))
     assert said == (
-        "Holds at 412/s (95 % confidence), fails at 420/s: p99(ttft) 230.0 ms, limit 200 ms. Both ends are right with at "
-        "least 90 % confidence."
+        "Holds at 412/s (95 % confidence), fails at 420/s: p99(ttft) 230.0 ms, limit 200 ms. Both ends are right "
+        "with at least 90 % confidence."
     )
     assert say.headline(report()).endswith("No fresh run confirmed it.")
     open_end = report(rate_per_s=RangePart(best=412, interval=(412, None)), interval_confidence=0.95)
@@ -179,6 +183,34 @@ def test_ci_sees_a_line_that_was_not_found_as_what_it_is() -> None:
     assert [child.tag for child in case("FOUND")] == ["system-out"]
     assert case("NONE")[0].tag == "failure"
     assert case("INVALID")[0].tag == "error"
+
+
+def test_an_outcome_is_as_loud_in_every_format() -> None:
+    for outcome, level, tag, sign in (
+        ("FOUND", "notice", "system-out", "✅"),
+        ("OPEN", "warning", "failure", "❔"),
+        ("INCONCLUSIVE", "warning", "failure", "❔"),
+        ("NONE", "error", "failure", "❌"),
+        ("UNREACHABLE", "error", "error", "⛔"),
+    ):
+        made = report(outcome)
+        case = ET.fromstring(FORMATS["junit"](made)).find("testsuite/testcase")
+        assert case is not None
+        assert case[0].tag == tag, outcome
+        (line,) = FORMATS["annotations"](made).decode().splitlines()
+        assert line.startswith(f"::{level} title="), outcome
+        assert line.count(made.name) == 1, "the name twice in a title"
+        assert FORMATS["markdown"](made).decode().startswith(f"### {sign} {outcome}")
+
+
+def test_a_spreadsheet_gets_the_outcome_and_every_table() -> None:
+    made = report(answer=WORTH)
+    rows = list(csv.reader(io.StringIO(FORMATS["csv"](made).decode())))
+    assert rows[1][:3] == ["search", made.name, "FOUND"]
+    heads = next(row for row in rows if "load" in row)
+    at = rows.index(heads) + 1
+    assert [row[heads.index("outcome")] for row in rows[at : at + len(PROBES)]] == [one.outcome for one in PROBES]
+    assert rows.count(heads) == 1, "a table twice"
 
 
 def test_the_table_says_what_was_cut_and_what_failures_reached() -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import xml.etree.ElementTree as ET
 
 from plimsoll.reports.documents.sweep import FORMATS
 from plimsoll.reports.models.sweep_parts import SweepReport
@@ -79,3 +80,20 @@ def test_points_that_were_never_measured_make_a_page_all_the_same() -> None:
         assert b"<html" in FORMATS["html"](made)
         assert FORMATS["text"](made)
         assert FORMATS["markdown"](made)
+
+
+def test_a_value_of_the_user_s_steers_no_terminal() -> None:
+    made = sweep(place(20), place(40)).model_copy(
+        update={"name": "a\x1b[31mb", "variables": {"user": ["n\x1b[31mred"]}}
+    )
+    for name in FORMATS:
+        assert "\x1b" not in FORMATS[name](made).decode(), name
+    assert "n\ufffd[31mred" in FORMATS["html"](made).decode()
+
+
+def test_ci_sees_the_whole_and_each_point_with_its_own_outcome() -> None:
+    made = sweep(place(20), place(40, seen(40, "INVALID")), place(120))
+    cases = ET.fromstring(FORMATS["junit"](made)).findall(".//testcase")
+    assert [case.get("name") for case in cases] == [made.name, "20/s", "40/s", "120/s"]
+    assert [[child.tag for child in case] for case in cases][1:] == [[], ["error"], ["failure"]]
+    assert len(FORMATS["annotations"](made).decode().splitlines()) == 4

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.scenarios.discovery import kinds
-from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.samples.reference import references
-from plimsoll.scenarios.scenario import Scenario
-from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.scenario import Scenario, parse
+from plimsoll.scenarios.text.document import ScenarioError
 
 
 def scenario(kind: str, **given: Any) -> Scenario:

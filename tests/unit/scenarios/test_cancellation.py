@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.discovery import kinds
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.cancellation import CancelSection, delays
 from plimsoll.scenarios.plan.plan import Stop
+from plimsoll.scenarios.plugins import kinds
 
 MS = 1_000_000
 IDS = np.arange(20_000)

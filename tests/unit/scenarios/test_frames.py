@@ -1,4 +1,6 @@
-"""MultiStream at an interval: absolute times, LoadGen's rule for the end, and LoadGen's closed loop untouched without it."""
+"""MultiStream at an interval: absolute times, LoadGen's rule for the end, and LoadGen's closed loop untouched without
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.kind import Frame, Warmup
 from plimsoll.scenarios.kinds.multi_stream import KIND, MultiStreamParams
 from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plugins import Frame, Warmup
 
 MS, S = 1_000_000, 1_000_000_000
 

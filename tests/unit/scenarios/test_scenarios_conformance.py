@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.discovery import kinds, sources
-from plimsoll.scenarios.kind import Kind, Warmup
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.plan import Plan, Stop
-from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.plugins import Kind, Source, Warmup, kinds, sources
 
 S = 1_000_000_000
 SAMPLES = Path(tempfile.mkdtemp(prefix="plimsoll-samples-"))
@@ -196,9 +194,9 @@ def test_server_list_is_cut_at_max_queries() -> None:
 
 def test_a_mislabelled_plugin_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import plimsoll.scenarios.kinds as package
-    from plimsoll.scenarios import discovery
+    from plimsoll.scenarios import plugins
 
     (tmp_path / "no_kind_here.py").write_text("x = 1\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     with pytest.raises(TypeError, match="no_kind_here does not export KIND"):
-        dict(discovery.kinds())
+        dict(plugins.kinds())

@@ -52,6 +52,11 @@ def test_a_load_without_a_file_is_called_by_what_it_is() -> None:
     assert spec.with_flags(rate=10, name="mine").name == "mine"
 
 
+def test_what_a_name_may_be_is_said_in_words() -> None:
+    [said] = errors_of(rate=10, name="a/b")
+    assert said.endswith("is 'a/b'. Use letters, digits, spaces, ., _ and -, and begin with a letter or a digit.")
+
+
 def test_a_description_of_another_load_is_not_kept() -> None:
     base = BASE.model_copy(update={"description": "4 requests/s of chat"})
     assert spec.with_flags(base, url="http://a:1", objectives=["p99(ttft) <= 1s"]).description == base.description

@@ -6,10 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from plimsoll.scenarios.sound.condition import to_int16, with_noise
-from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.sound.tones import ALPHABET, speak
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.media.sound import ALPHABET, resample, speak, to_int16, with_noise
+from plimsoll.scenarios.samples.words import WORDS
 
 Float = npt.NDArray[np.float64]
 

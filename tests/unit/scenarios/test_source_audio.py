@@ -1,4 +1,6 @@
-"""The audio source: exact labels for synthetic speech, honest ones for recordings, and every bad file before the load."""
+"""The audio source: exact labels for synthetic speech, honest ones for recordings, and every bad file before the
+load.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,10 @@ import numpy as np
 import pytest
 
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.media.sound import speak, to_int16, wav_bytes
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import PayloadSource
-from plimsoll.scenarios.sound.condition import to_float, to_int16
-from plimsoll.scenarios.sound.tones import speak
-from plimsoll.scenarios.sound.wav import wav_bytes
-from plimsoll.scenarios.text.words import WORDS
+from plimsoll.scenarios.samples.words import WORDS
 
 MS = 1_000_000
 
@@ -131,8 +131,8 @@ def test_paired_clips_say_the_same_under_every_condition() -> None:
     assert clean.transcript == street.transcript == far.transcript == fast.transcript
     assert [each.slice for each in (clean, street, far, fast)] == ["clean", "street", "far", "fast"]
     spoken = slice(round(clean.onset_ns * 16e-6), round(clean.offset_ns * 16e-6))
-    noise = to_float(street.pcm) - to_float(clean.pcm)
-    assert 10 * np.log10(np.mean(to_float(clean.pcm)[spoken] ** 2) / np.mean(noise**2)) == pytest.approx(10, abs=0.2)
+    speech, noise = clean.pcm.astype(float), street.pcm.astype(float) - clean.pcm
+    assert 10 * np.log10(np.mean(speech[spoken] ** 2) / np.mean(noise**2)) == pytest.approx(10, abs=0.2)
     assert np.abs(far.pcm).max() == pytest.approx(np.abs(clean.pcm).max() * 10**-1.5, abs=1)
 
 

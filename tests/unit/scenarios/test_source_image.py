@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.picture.jpeg import jpeg_bytes
-from plimsoll.scenarios.picture.synthetic import picture, png_bytes
+from plimsoll.scenarios.media.pictures import jpeg_bytes, picture, png_bytes
 from plimsoll.scenarios.samples.payload import PayloadSource
 
 

@@ -1,4 +1,6 @@
-"""Recordings: every format read exactly, replayed at any speed, and prompts that share what the recorded ones shared."""
+"""Recordings: every format read exactly, replayed at any speed, and prompts that share what the recorded ones
+shared.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,10 @@ def test_mooncakes_trace_is_read_with_its_blocks() -> None:
     [
         ("a.csv", "time,input_tokens,output_tokens\n1.5,7,8\n0.25,3,4\n", {}),
         ("a.csv", "\ufefftime, input_tokens, output_tokens\r\n1.5, 7, 8\r\n0.25, 3, 4\r\n", {}),
-        ("b.txt", '{"time": 1.5, "input_tokens": 7, "output_tokens": 8}\n\n{"time": 0.25, "input_tokens": 3, "output_tokens": 4}', {}),
-        ("c.csv", "ts,p,c\n1500,7,8\n250,3,4\n", {"columns": Columns(time="ts", input_tokens="p", output_tokens="c"), "unit": "ms"}),
+        ("b.txt",
+            '{"time": 1.5, "input_tokens": 7, "output_tokens": 8}\n\n{"time": 0.25, "input_tokens": 3, "output_tokens": 4}', {}),  # noqa: E501
+        ("c.csv", "ts,p,c\n1500,7,8\n250,3,4\n", {"columns": Columns(time="ts", input_tokens="p", output_tokens="c"),
+            "unit": "ms"}),
         ("d.csv", "time,input_tokens,output_tokens\n2026-01-31T12:00:01.75Z,7,8\n2026-01-31 12:00:00.5,3,4\n", {}),
     ],
 )  # fmt: skip
@@ -70,9 +74,11 @@ def test_times_of_an_epoch_keep_every_nanosecond(tmp_path: Path) -> None:
     [
         ("", "no column time in the first line"),
         ("when,what\n1,2\n", r"no column time in the first line, which has when, what\. Name yours"),
-        ("time,input_tokens\n1,x\nsoon,3\nnan,1\n", r"a.csv:2: input_tokens is 'x'.*\n.*:3: time is 'soon'.*\n.*:4: time is 'nan'"),
+        ("time,input_tokens\n1,x\nsoon,3\nnan,1\n",
+            r"a.csv:2: input_tokens is 'x'.*\n.*:3: time is 'soon'.*\n.*:4: time is 'nan'"),
         ("time\n", "no requests in it"),
-        ('{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": "no"}\n{oops\n[]\n', r":1: hash_ids.*\n.*:2: not JSON.*\n.*:3: not an object"),
+        ('{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": "no"}\n{oops\n[]\n',
+            r":1: hash_ids.*\n.*:2: not JSON.*\n.*:3: not an object"),
         ('{"time": true}\n', "time is missing"),
         ("time\n1e40\n", "which no clock shows"),
         ("time,input_tokens\n1,-3\n", "not a length in tokens"),
@@ -155,7 +161,8 @@ def run_directory(folder: Path, n_source: int = 9) -> Path:
     query = [1, 1, 0, 0, 2, 2, 0]
     table = {
         "query_id": query, "sample_ix": [0, 1, 0, 1, 0, 1, 0], "payload_ix": [3, 4, 7, 8, 0, 1, 5],
-        "due_ns": [50 * MS, 50 * MS, 20 * MS, 20 * MS, 90 * MS, 90 * MS, -3 * S], "n_in": [5] * 7, "n_out": [-1, 2, 3, 4, 5, 6, 7],
+        "due_ns": [50 * MS, 50 * MS, 20 * MS, 20 * MS, 90 * MS, 90 * MS, -3 * S], "n_in": [5] * 7, "n_out": [-1, 2, 3,
+            4, 5, 6, 7],
         "phase": ["measure", "cancel", "measure", "measure", "measure", "measure", "warmup"],
     }  # fmt: skip
     pq.write_table(pa.table(table), folder / "requests.parquet")

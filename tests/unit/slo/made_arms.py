@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
-from plimsoll.slo.comparison.one_run import Within
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within
 from plimsoll.slo.comparison.quantity import parse
 
 

@@ -1,18 +1,20 @@
-"""Records of good speech sessions, all alike: one that listened and answered, one that was sent a file, one that only spoke."""
+"""Records of good speech sessions, all alike: one that listened and answered, one that was sent a file, one that only
+spoke.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from plimsoll.slo.records.records import Records, from_columns
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_FILE, Records, from_columns
 
 MS = 1_000_000
 
 
 def listened(n: int = 1, **columns: Any) -> Records:
-    """Live audio at 1x, 3 s from 100 ms on, speech from 300 to 2800 ms; transcripts at 1000, 2000, 2700 (final 2900) ms that lag
-    by 200, 400, 500 ms; endpoint at 2950; two chunks of 100 ms of audio at 3000 and 3150 ms, whose first 10 ms are silent.
+    """Live audio at 1x, 3 s from 100 ms on, speech from 300 to 2800 ms; transcripts at 1000, 2000, 2700 (final 2900) ms
+    that lag by 200, 400, 500 ms; endpoint at 2950; two chunks of 100 ms of audio at 3000 and 3150 ms, whose first 10 ms
+    are silent.
     """
     given: dict[str, Any] = {
         "due_ns": 0, "ready_ns": 0, "sent_ns": 0, "first_byte_ns": 10 * MS, "done_ns": 3300 * MS, "media_ns": 3000 * MS,
@@ -35,14 +37,17 @@ def listened(n: int = 1, **columns: Any) -> Records:
 def uploaded(n: int = 1, **columns: Any) -> Records:
     """4 s of audio in one request, answered whole after 1 s."""
     given: dict[str, Any] = {
-        "due_ns": 0, "ready_ns": 0, "sent_ns": 0, "first_byte_ns": 900 * MS, "done_ns": 1000 * MS, "media_ns": 4000 * MS,
+        "due_ns": 0, "ready_ns": 0, "sent_ns": 0, "first_byte_ns": 900 * MS, "done_ns": 1000 * MS,
+        "media_ns": 4000 * MS,
         "pace": PACE_FILE, "words": 10, "word_errors": 2,
     }  # fmt: skip
     return from_columns(n, **(given | columns))
 
 
 def spoke(n: int = 1, **columns: Any) -> Records:
-    """Text whose last piece was written at 100 ms; 300 ms of audio in three chunks at 300, 350 and 550 ms, 20 ms of it silent."""
+    """Text whose last piece was written at 100 ms; 300 ms of audio in three chunks at 300, 350 and 550 ms, 20 ms of it
+    silent.
+    """
     given: dict[str, Any] = {
         "due_ns": 0, "ready_ns": 0, "sent_ns": 0, "first_byte_ns": 250 * MS, "done_ns": 600 * MS,
         "input_end_ns": 100 * MS, "first_audio_ns": 300 * MS, "audible_ns": 300 * MS, "leading_silence_ns": 20 * MS,

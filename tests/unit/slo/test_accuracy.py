@@ -1,4 +1,6 @@
-"""Accuracy: answers against references, and objectives on them with exact bounds; what is missing is wrong, empty never passes."""
+"""Accuracy: answers against references, and objectives on them with exact bounds; what is missing is wrong, empty never
+passes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.metrics.edits import word_errors
+from plimsoll.slo.metrics.word_errors import fewest_edits
 from plimsoll.slo.objectives.objective import ObjectiveError, parse
 from plimsoll.slo.records.records import from_columns
 from plimsoll.slo.statistics.confidence import clopper_pearson
@@ -52,7 +54,7 @@ words = st.lists(st.sampled_from("abc"), max_size=90)
 
 @given(words, words)
 def test_word_errors_are_levenshteins_distance(a: list[str], b: list[str]) -> None:
-    assert word_errors(a, b) == table(a, b) == word_errors(b, a)
+    assert fewest_edits(a, b) == table(a, b) == fewest_edits(b, a)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_word_errors_are_levenshteins_distance(a: list[str], b: list[str]) -> No
     ],
 )
 def test_a_word_is_substituted_left_out_or_added(reference: str, output: str, errors: int) -> None:
-    assert word_errors(reference.split(), output.split()) == errors
+    assert fewest_edits(reference.split(), output.split()) == errors
 
 
 def test_the_word_error_rate_pools_all_words() -> None:

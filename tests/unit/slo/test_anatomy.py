@@ -85,7 +85,7 @@ def test_a_million_requests_cost_no_more_than_their_bands() -> None:
 
 
 def test_parts_follow_their_whole_and_are_counted_once() -> None:
-    timing = "queue;dur=1, preprocess;dur=6, inference;dur=3, preprocess.decode;dur=4, preprocess.resize;dur=2, lost.part;dur=5"
+    timing = "queue;dur=1, preprocess;dur=6, inference;dur=3, preprocess.decode;dur=4, preprocess.resize;dur=2, lost.part;dur=5"  # noqa: E501
     band = found(run([timing] * 5, [20.0] * 5)).bands[0]
     assert list(band.stages_ns) == [
         "queue",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from plimsoll.slo.objectives.budgets.budget import (
+from plimsoll.slo.objectives.budget import (
     budget,
     budget_ns,
     burn_between,
@@ -24,7 +24,7 @@ from plimsoll.slo.objectives.budgets.budget import (
     tally,
     window_burn,
 )
-from plimsoll.slo.objectives.budgets.ledger import Account, Ledger
+from plimsoll.slo.objectives.ledger import Account, Ledger
 from plimsoll.slo.records.records import Status, from_columns
 
 S = 1_000_000_000

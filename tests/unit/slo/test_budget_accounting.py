@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from plimsoll.slo.objectives.budgets.ledger import PERIOD_NS, Ledger, has_budget, ledger_of
+from plimsoll.slo.objectives.ledger import PERIOD_NS, Ledger, has_budget, ledger_of
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts

@@ -7,9 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from plimsoll.slo.objectives.budgets.alerts import Alert, alerts, detection_ns
-from plimsoll.slo.objectives.budgets.budget import budget, budget_ns
-from plimsoll.slo.objectives.budgets.ledger import POLICIES, Account, AlertRule, Ledger, policy, window_text
+from plimsoll.slo.objectives.budget import Alert, alerts, budget, budget_ns, detection_ns
+from plimsoll.slo.objectives.ledger import POLICIES, Account, AlertRule, Ledger, policy, window_text
 
 S = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S

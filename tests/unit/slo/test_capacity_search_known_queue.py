@@ -1,8 +1,8 @@
 """A search of a queue with a known line finds it: full verdicts of real records, in virtual time.
 
-Requests a probe needs for 3 % (tests/bench/known_queue.py --simulated has more seeds): 80,000 at the longest for the p90 of
-M/D/1 and 320,000 for that of M/M/1, whose line lies at 0.885 of its capacity: there latencies remember for hundreds of requests, and
-verdicts that know it take twice what those of before took.
+Requests a probe needs for 3 % (tests/bench/known_queue.py --simulated has more seeds): 80,000 at the longest for the
+p90 of M/D/1 and 320,000 for that of M/M/1, whose line lies at 0.885 of its capacity: there latencies remember for
+hundreds of requests, and verdicts that know it take twice what those of before took.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 
 import pytest
 
+from plimsoll.slo.search import sizing
 from plimsoll.slo.search.probe import Settings
-from plimsoll.slo.statistics import queueing
 from tests.bench.known_queue import CELLS, Cell, by_default, held
 from tests.simulated_queue import Queue, Service, promise, run, search
 
@@ -61,7 +61,10 @@ def test_short_probes_make_the_interval_wider_and_it_still_holds_the_line_as_oft
 
 @pytest.mark.parametrize(("cell", "number"), [(CELLS[0], 8), (CELLS[1], 16)], ids=lambda value: str(value))
 def test_what_a_search_with_nothing_but_an_objective_claims_within_its_budget_holds(cell: Cell, number: int) -> None:
-    """Too little time for 2 %: the interval is wider, and not less true. ``known_queue --defaults 200`` is the whole table."""
+    """Too little time for 2 %: the interval is wider, and not less true.
+
+    ``known_queue --defaults 200`` is the whole table.
+    """
     found = [by_default(cell, seed) for seed in range(number)]
     holding, said, agrees = held(found)
     assert agrees, (holding, said)
@@ -73,8 +76,8 @@ def test_what_a_search_with_nothing_but_an_objective_claims_within_its_budget_ho
 def test_the_simulated_queues_are_the_ones_of_the_books() -> None:
     n = 200_000
     for queue, closed in (
-        (Queue("exponential"), queueing.mm1_mean(0.6)),
-        (Queue("constant"), queueing.md1_mean(0.6)),
+        (Queue("exponential"), sizing.mm1_mean(0.6)),
+        (Queue("constant"), sizing.md1_mean(0.6)),
     ):
         records, _ = run(queue, 600.0, n, 5)
         took = (records["done_ns"] - records["due_ns"]) / queue.service_ns
@@ -82,7 +85,5 @@ def test_the_simulated_queues_are_the_ones_of_the_books() -> None:
     many = Queue("exponential", servers=4)
     records, _ = run(many, 0.8 * many.capacity_per_s, n, 5)
     took = (records["done_ns"] - records["due_ns"]) / many.service_ns
-    assert float((took > queueing.mmc_quantile(4, 0.8, 0.9)).mean()) == pytest.approx(0.1, rel=0.1)
-    assert many.line_per_s(0.9, queueing.mmc_quantile(4, 0.8, 0.9)) == pytest.approx(
-        0.8 * many.capacity_per_s, rel=1e-4
-    )
+    assert float((took > sizing.mmc_quantile(4, 0.8, 0.9)).mean()) == pytest.approx(0.1, rel=0.1)
+    assert many.line_per_s(0.9, sizing.mmc_quantile(4, 0.8, 0.9)) == pytest.approx(0.8 * many.capacity_per_s, rel=1e-4)

@@ -273,3 +273,22 @@ def test_where_time_is_short_before_any_load_has_held_nothing_is_confirmed_and_m
     assert short.reasons[0].startswith("time ran out")
     assert isinstance(more := decide(settings, probes), Next)
     assert (more.purpose, more.load) == ("longer", 50.0)
+
+
+def test_what_is_undecided_is_said_with_the_probes_that_were_made() -> None:
+    said = []
+    for so_many, needed, longest in ((1, None, 2.0), (2, 10_000, 4.0)):
+        settings = Settings("rate", 20.0, 1.0, highest=40.0, longest=longest)
+        probes: list[Probe] = []
+        for _ in range(so_many):
+            asked = decide(settings, probes)
+            assert isinstance(asked, Next)
+            probes.append(made(asked, "INCONCLUSIVE", 100, needed))
+        found = decide(settings, probes, out_of_time=True)
+        assert isinstance(found, Answer)
+        assert [probe.length for probe in probes] == [1.0, 2.0][:so_many]
+        said.append(" ".join(found.reasons))
+    first, last = said
+    assert "undecided at 20/s by the shortest probes: near the line" in first
+    assert "even by the longest" not in first
+    assert "even by the longest probes that seek (2 times the shortest)" in last

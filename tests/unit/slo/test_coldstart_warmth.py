@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plimsoll.slo.records.records import FloatArray
-from plimsoll.slo.search.warmth import Settled, Unsettled, repeats_needed, settle, spread
+from plimsoll.slo.statistics.warmup import Settled, Unsettled, repeats_needed, settle, spread
 
 MS = 1e6
 

@@ -1,4 +1,6 @@
-"""A verdict is wrong as rarely as it says where requests queue: a small version of ``python -m tests.bench.coverage``."""
+"""A verdict is wrong as rarely as it says where requests queue: a small version of ``python -m
+tests.bench.coverage``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from plimsoll.slo.statistics import confidence as sure
 from tests.bench import queues
 from tests.bench.coverage import cells, limit_at, outages, passes, truth
 
-RUNS = 150
+RUNS = 100
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,8 @@ def test_requests_that_are_independent_pay_little_for_the_question() -> None:
 
 
 def test_a_slow_mode_that_the_run_never_met_is_where_the_assumption_breaks() -> None:
-    """One outage of 1,000 requests in 100,000 breaks a p99; a run of 1,000 requests that meets none passes, and says why."""
+    """One outage of 1,000 requests in 100,000 breaks a p99; a run of 1,000 requests that meets none passes, and says
+    why.
+    """
     assert outages(1_000, 1_000, 60) > 0.9
     assert outages(1, 1_000, 60) < 0.15

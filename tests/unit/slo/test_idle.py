@@ -1,4 +1,6 @@
-"""A closed loop whose generator stood still in small pieces is INVALID; one that is only as slow as any generator is told so."""
+"""A closed loop whose generator stood still in small pieces is INVALID; one that is only as slow as any generator is
+told so.
+"""
 
 from __future__ import annotations
 

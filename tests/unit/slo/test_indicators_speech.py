@@ -7,10 +7,9 @@ import pytest
 from made_sessions import MS, listened, spoke, uploaded
 
 from plimsoll.slo.metrics.indicator import catalogue, measure
-from plimsoll.slo.objectives.goodput import meets
+from plimsoll.slo.objectives.goodput import held
 from plimsoll.slo.objectives.objective import parse
-from plimsoll.slo.records.records import Records, Status, concat, from_columns
-from plimsoll.slo.records.session_columns import PACE_EAGER, PACE_FILE, PACE_OTHER
+from plimsoll.slo.records.records import PACE_EAGER, PACE_FILE, PACE_OTHER, Records, Status, concat, from_columns
 
 SECOND = 1000 * MS
 
@@ -125,7 +124,9 @@ def test_a_clip_without_speech_awaits_nothing() -> None:
     for name in ("first_partial", "finalization", "endpointing", "voice_to_voice", "wer", "partial_churn"):
         found = measure(catalogue()[name], both)
         assert (found.n, found.missing, found.failed) == (1, 1, 0), name
-        assert meets(parse(f"{name} <= 10{'s' if catalogue()[name].unit == 'ns' else ''}"), both).tolist() == [True] * 2
+        assert (
+            held(parse(f"{name} <= 10{'s' if catalogue()[name].unit == 'ns' else ''}"), both)[0].tolist() == [True] * 2
+        )
 
 
 def test_a_session_that_only_listened_awaits_no_audio() -> None:
@@ -213,4 +214,4 @@ def test_a_run_of_text_in_which_all_failed_has_no_metric_of_speech() -> None:
 
 def test_no_stall_at_all_can_be_promised() -> None:
     both = concat([spoke(), spoke(chunks=[[300 * MS, 350 * MS, 500 * MS]])])
-    assert meets(parse("playback_stalls <= 0"), both).tolist() == [False, True]
+    assert held(parse("playback_stalls <= 0"), both)[0].tolist() == [False, True]

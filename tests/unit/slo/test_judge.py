@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from plimsoll.slo.judge import judge
 from plimsoll.slo.objectives.objective import parse
@@ -34,11 +35,22 @@ def test_one_call_gives_the_verdict_and_all_that_the_records_tell() -> None:
     status = np.where(np.arange(N) % 500 == 0, int(Status.HTTP), int(Status.OK))
     found = judge(run(status=status), facts(), promised("p99(latency) <= 6ms", "latency <= 4ms"))
     assert (found.validity.outcome, found.verdict.outcome) == ("VALID", "PASS")
-    assert found.goodput.n_good == 0, "no request keeps the limit on a single one"
+    assert found.goodput.good.sum() == 0, "no request keeps the limit on a single one"
     assert (found.counts.ok, found.counts.failed) == (N - 2, 2)
     assert [(one.objective, one.budget.bad) for one in found.budgets] == [("p99(latency) <= 6ms", 2)]
     assert found.steadiness is not None
     assert (found.cancelled, found.accuracy, found.anatomy, found.speech) == (None, None, None, None)
+
+
+def test_the_bounds_of_a_budget_have_the_confidence_of_the_verdict() -> None:
+    status = np.where(np.arange(N) % 500 == 0, int(Status.HTTP), int(Status.OK))
+    objectives = promised("ratio(error) <= 1%").objectives
+    sure, surer = (judge(run(status=status), facts(), Promises(objectives, confidence=c)) for c in ("0.95", "0.99"))
+    for found, confidence in ((sure, 0.95), (surer, 0.99)):
+        (budgeted,), (one,) = found.budgets, found.verdict.objectives
+        assert budgeted.confidence == found.verdict.confidence == confidence
+        assert budgeted.budget.burn_interval == pytest.approx([100 * bound for bound in one.interval])
+    assert surer.budgets[0].budget.burn_interval[1] > sure.budgets[0].budget.burn_interval[1]
 
 
 def test_nothing_promised_is_judged_all_the_same() -> None:

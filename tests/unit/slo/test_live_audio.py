@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from made_sessions import MS, listened, spoke, uploaded
 
-from plimsoll.slo.records.records import Records, Status, concat
-from plimsoll.slo.records.session_columns import PACE_FILE, PACE_OTHER
-from plimsoll.slo.validity import live_audio
+from plimsoll.slo.records.records import PACE_FILE, PACE_OTHER, Records, Status, concat
+from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
 
@@ -31,22 +30,22 @@ def lags(*sessions: list[int], **columns: object) -> Records:
     ],
 )
 def test_a_session_is_late_by_its_p99_or_its_worst_frame(session: list[int], late: bool) -> None:
-    assert live_audio.late_sessions(lags([0], session, [0, 0])).tolist() == [False, late, False]
+    assert lateness.late_sessions(lags([0], session, [0, 0])).tolist() == [False, late, False]
 
 
 def test_audio_in_a_burst_and_sessions_without_frames_are_not_judged() -> None:
     burst = lags([500], pace=PACE_FILE)
-    assert live_audio.live_audio(burst) is None
-    assert live_audio.live_audio(uploaded()) is None
-    assert live_audio.live_audio(spoke()) is None
-    assert not live_audio.late_sessions(concat([burst, spoke()])).any()
+    assert lateness.live_audio(burst) is None
+    assert lateness.live_audio(uploaded()) is None
+    assert lateness.live_audio(spoke()) is None
+    assert not lateness.late_sessions(concat([burst, spoke()])).any()
 
 
 def test_twice_the_speed_leaves_half_the_time() -> None:
     """150 frames of 20 ms in 1.5 s are due every 10 ms."""
     frames = [6] * 150
-    assert live_audio.late_sessions(lags(frames)).tolist() == [False]
-    assert live_audio.late_sessions(lags(frames, pace=PACE_OTHER, input_end_ns=1600 * MS)).tolist() == [True]
+    assert lateness.late_sessions(lags(frames)).tolist() == [False]
+    assert lateness.late_sessions(lags(frames, pace=PACE_OTHER, input_end_ns=1600 * MS)).tolist() == [True]
 
 
 def test_more_than_one_late_session_in_a_hundred_makes_a_run_invalid() -> None:
@@ -61,7 +60,7 @@ def test_more_than_one_late_session_in_a_hundred_makes_a_run_invalid() -> None:
 
 
 def test_failed_sessions_are_judged_and_the_warm_up_is_not() -> None:
-    found = live_audio.live_audio(lags([0], [300], [300], status=[0, int(Status.TIMEOUT), 0], phase=[0, 0, 1]))
+    found = lateness.live_audio(lags([0], [300], [300], status=[0, int(Status.TIMEOUT), 0], phase=[0, 0, 1]))
     assert found is not None
     assert (found.sessions, found.late, found.frames) == (2, 1, 2)
 

@@ -1,4 +1,6 @@
-"""LoadGen's own numbers (slo/peers/loadgen.py): its vectors from SEMANTICS A.4 to A.7 and F, and what failures do to them."""
+"""LoadGen's own numbers (slo/peers/loadgen.py): its vectors from SEMANTICS A.4 to A.7 and F, and what failures do to
+them.
+"""
 
 from __future__ import annotations
 

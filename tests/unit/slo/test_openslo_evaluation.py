@@ -1,4 +1,6 @@
-"""OpenSLO objectives over records: the worked example by each budgeting method, composites, slices, and what no data says."""
+"""OpenSLO objectives over records: the worked example by each budgeting method, composites, slices, and what no data
+says.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.slo.objectives.budgets.ledger import AlertRule
+from plimsoll.slo.objectives.ledger import AlertRule
 from plimsoll.slo.objectives.objective import parse as limit
 from plimsoll.slo.objectives.openslo import Slo, parse
 from plimsoll.slo.objectives.openslo.counting import Component, Method, Requests, Terms, Values
-from plimsoll.slo.objectives.openslo.judging import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
+from plimsoll.slo.objectives.openslo.judging import Events, Part, SliceMean, Sum, slice_mean
 from plimsoll.slo.objectives.openslo.place import span
 from plimsoll.slo.records.records import Records, Status, empty, from_columns
+from plimsoll.slo.statistics.confidence import relative_entropy
 from plimsoll.slo.statistics.share import counted
 
 MIN = 60_000_000_000
@@ -120,7 +123,10 @@ def two(method: Method, first: str = "0.95", second: str = "0.95", weight: str =
 
 
 def with_slow(n: int, failed: int, slow: int) -> Records:
-    """n requests over five minutes; the first ``failed`` fail, the last ``slow`` are slow. A failed one has no token."""
+    """n requests over five minutes; the first ``failed`` fail, the last ``slow`` are slow.
+
+    A failed one has no token.
+    """
     due = np.arange(n) * (5 * MIN) // n
     status = np.where(np.arange(n) < failed, int(Status.HTTP), int(Status.OK))
     first = due + np.where(np.arange(n) >= n - slow, 2_000_000_000, 1_000_000)

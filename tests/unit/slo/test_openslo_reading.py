@@ -465,11 +465,12 @@ def test_all_mistakes_of_a_file_come_at_once_each_with_line_object_and_key() -> 
     assert found == [
         "slo.yaml:11: document 1 (SLO chat): spec.objectives[0].target: is 2. Give a number above 0 and below 1. "
         "If percent is meant, write targetPercent",
-        "slo.yaml:11: document 1 (SLO chat): spec.objectives[0].op: is 'le'. Did you mean lte? Allowed: lte, gte, lt, gt",
+        "slo.yaml:11: document 1 (SLO chat): spec.objectives[0].op: is 'le'. Did you mean lte? Allowed: lte, gte, "
+        "lt, gt",
         "slo.yaml:18: document 2 (SLI x): spec: has neither thresholdMetric nor ratioMetric. Give exactly one",
         "slo.yaml:21: document 3 (Service A): apiVersion: is missing. Add it",
-        "slo.yaml:22: document 3 (Service A): metadata.name: is 'A'. A name has at most 63 lower-case letters, digits and "
-        "dashes, and begins and ends with a letter or digit",
+        "slo.yaml:22: document 3 (Service A): metadata.name: is 'A'. A name has at most 63 lower-case letters, "
+        "digits and dashes, and begins and ends with a letter or digit",
     ]
 
 

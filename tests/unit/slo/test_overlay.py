@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plimsoll.slo.records.records import Records, from_columns
-from plimsoll.slo.search.overlay import Load, little, load, overlay, pinned
+from plimsoll.slo.search.sizing import Load, little, load, overlay, pinned
 from tests.unit.harness.capacity_folders import SERVICE_NS, md1, rows
 
 MS = 1_000_000

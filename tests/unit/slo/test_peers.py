@@ -9,8 +9,7 @@ from plimsoll.reports.sections.peers import peers_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse, parse_all
 from plimsoll.slo.peers import figures as peers
-from plimsoll.slo.peers.catalogue import CATALOGUE
-from plimsoll.slo.peers.figures import SAMPLES, limits, order_statistics
+from plimsoll.slo.peers.figures import CATALOGUE, SAMPLES, limits, order_statistics
 from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns
 from plimsoll.slo.statistics.distribution import quantile
 

@@ -1,4 +1,6 @@
-"""The player of ``plimsoll.slo.metrics.speech`` by hand: when it starts, when it stops, and what it would have needed."""
+"""The player of ``plimsoll.slo.metrics.speech`` by hand: when it starts, when it stops, and what it would have
+needed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_chunks_that_come_in_time_never_stop_it() -> None:
 
 
 def test_a_late_chunk_stops_it_until_it_is_there_and_moves_all_later_deadlines() -> None:
-    """100 ms of audio at 0; the next was needed at 100 and came at 150; the third is needed at 250 then, and came at 240."""
+    """100 ms of audio at 0; the next was needed at 100 and came at 150; the third is needed at 250 then, and came at
+    240.
+    """
     found = play([(0, 100), (150, 100), (240, 100)])
     assert (ms(found.stalled_ns), found.underruns.tolist(), ms(found.longest_ns)) == ([50], [1], [50])
     assert found.stall_ratio.tolist() == [pytest.approx(50 / 350)]
@@ -56,12 +60,6 @@ def test_a_prebuffer_starts_when_it_is_full_or_when_there_is_no_more() -> None:
     chunks = [(0, 40), (30, 40), (100, 40)]
     starts = [ms(play(chunks, prebuffer_ns=buffer).start_ns)[0] for buffer in (0, 40, 41, 80, 120, 500)]
     assert starts == [0, 0, 30, 30, 100, 100]
-
-
-def test_what_is_there_and_not_yet_played_is_the_run_ahead() -> None:
-    """At 10 ms 10 are played and 300 are there."""
-    assert ms(play([(0, 100), (10, 200), (299, 5)]).ahead_ns) == [290]
-    assert ms(play([(0, 100), (150, 100)]).ahead_ns) == [100]
 
 
 def test_a_container_head_without_audio_starts_no_player() -> None:

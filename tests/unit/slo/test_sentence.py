@@ -1,4 +1,6 @@
-"""The sentence that decides an objective: one for each way a verdict can come out, and counts that are those of the records."""
+"""The sentence that decides an objective: one for each way a verdict can come out, and counts that are those of the
+records.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,8 @@ def test_a_pass_tells_how_many_broke_the_limit_all_the_same() -> None:
 def test_too_few_says_how_many_would_decide() -> None:
     found = judged("p99(ttft) <= 200ms", run([50.0] * 100))
     assert sentence(found) == (
-        "0 of 100 requests later than 200 ms where 1 % may be; p99 50 ms; too few to be sure: 299 in all would decide (6.1 s at this rate), 199 more"
+        "0 of 100 requests later than 200 ms where 1 % may be; p99 50 ms; too few to be sure: 299 in all would "
+        "decide (6.1 s at this rate), 199 more"
     )
 
 
@@ -104,8 +107,8 @@ def test_on_the_limit_no_number_decides() -> None:
 def test_bad_ones_in_clusters_are_why_it_takes_more() -> None:
     found = replace(judged("p90(ttft) <= 200ms", run([50.0] * 20)), design_effect=4.0, n_needed=99)
     assert (
-        "too few to be sure, because neighbours share their fate (20 say as much as 5.0): 99 in all would decide (1.798 s at this rate), 79 more"
-        in (sentence(found))
+        "too few to be sure, because neighbours share their fate (20 say as much as 5.0): 99 in all would decide "
+        "(1.798 s at this rate), 79 more" in (sentence(found))
     )
 
 
@@ -132,8 +135,8 @@ def test_what_holm_leaves_open_says_how_long_a_run_decides_it() -> None:
 def test_what_distance_decided_is_said() -> None:
     found = replace(judged("p90(ttft) <= 200ms", run([50.0] * 60)), by="distance", outcome="PASS", design_effect=30.0)
     assert (
-        "; decided by distance: nearly all lie far within the limit (by number 60 say as much as 2.0, because neighbours share their fate)"
-        in sentence(found)
+        "; decided by distance: nearly all lie far within the limit (by number 60 say as much as 2.0, because "
+        "neighbours share their fate)" in sentence(found)
     )
     assert "no clustering explains it" in sentence(replace(found, outcome="FAIL"))
 
@@ -241,10 +244,10 @@ spec:
   timeWindow: [{duration: 28d, isRolling: true}]
   budgetingMethod: METHOD
 """
-THRESHOLD = "  indicator: {metadata: {name: i}, spec: {thresholdMetric: {metricSource: {type: plimsoll, spec: {indicator: ttft, unit: ms}}}}}\n"
+THRESHOLD = "  indicator: {metadata: {name: i}, spec: {thresholdMetric: {metricSource: {type: plimsoll, spec: {indicator: ttft, unit: ms}}}}}\n"  # noqa: E501
 RATIO = (
-    "  indicator: {metadata: {name: i}, spec: {ratioMetric: {counter: true, good: {metricSource: {type: plimsoll, spec: "
-    "{events: ok}}}, total: {metricSource: {type: plimsoll, spec: {events: requests}}}}}}\n"
+    "  indicator: "
+    "{metadata: {name: i}, spec: {ratioMetric: {counter: true, good: {metricSource: {type: plimsoll, spec: {events: ok}}}, total: {metricSource: {type: plimsoll, spec: {events: requests}}}}}}\n"  # noqa: E501
 )
 
 
@@ -400,6 +403,7 @@ def _breaking(objective: Objective, records: Records) -> np.ndarray[tuple[int], 
     whole = (records["done_ns"] - records["due_ns"]).astype(float)
     tpot = (records["last_token_ns"] - records["first_token_ns"]) / 100
     beyond = {
-        "ttft": ttft > 200 * MS, "latency": whole > 1300 * MS, "tpot": tpot >= 9 * MS, "output_rate": 101e9 / whole < 70,
+        "ttft": ttft > 200 * MS, "latency": whole > 1300 * MS, "tpot": tpot >= 9 * MS,
+        "output_rate": 101e9 / whole < 70,
     }[objective.indicator]  # fmt: skip
     return np.asarray(~ok | beyond)

@@ -1,4 +1,6 @@
-"""The generator's lateness is a bracket: what is certain at both ends is said, and only what lies between is INVALID."""
+"""The generator's lateness is a bracket: what is certain at both ends is said, and only what lies between is
+INVALID.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ DUE = np.arange(N) * EVERY
 
 
 def run(took_ms: Any, late_ms: Any = 0, due: IntArray = DUE, **columns: Any) -> Records:
-    """Requests over ``took`` after due, as recorded; ``late`` of it the generator's. First tokens half way, 11 tokens."""
+    """Requests over ``took`` after due, as recorded; ``late`` of it the generator's.
+
+    First tokens half way, 11 tokens.
+    """
     late, took = (np.broadcast_to(np.asarray(value) * MS, due.shape).astype(np.int64) for value in (late_ms, took_ms))
     first = due + late + (took - late) // 2
     given: dict[str, Any] = {
@@ -118,7 +123,9 @@ def test_a_verdict_on_a_bracket_says_so_where_it_matters() -> None:
 
 
 def test_a_growing_backlog_fails_by_its_count_at_both_ends_or_not_at_all() -> None:
-    """Times grow from 100 to 120 ms, in a queue that remembers all of it. 60 % are over 108 ms as measured, 15 % without 9 ms of lateness."""
+    """Times grow from 100 to 120 ms, in a queue that remembers all of it. 60 % are over 108 ms as measured, 15 %
+    without 9 ms of lateness.
+    """
     took = np.linspace(100, 120, N)
     late = np.where(np.arange(N) >= 400, 9, 0)
     asked = [parse("p50(latency) <= 108ms"), parse("p50(latency) <= 103ms")]
@@ -228,7 +235,8 @@ def test_what_the_client_held_back_is_lateness_and_connections_are_not() -> None
     rows = from_columns(6, **given, sent_ns=sent, connect_ns=np.where(connect < 0, -1, connect))
     assert (lateness.own(rows, pooled=False) // MS).tolist() == [1, 8, 1, 10, 1, 400]
     full = from_columns(
-        7, due_ns=np.append(due, 4500 * MS), ready_ns=np.append(due + MS, 4501 * MS), sent_ns=np.append(sent, 4501 * MS),
+        7, due_ns=np.append(due, 4500 * MS), ready_ns=np.append(due + MS, 4501 * MS), sent_ns=np.append(sent,
+            4501 * MS),
         done_ns=np.append(due + 500 * MS, 5397 * MS), connect_ns=np.append(np.where(connect < 0, -1, connect), -1),
     )  # fmt: skip
     # The last but one waited until another request was over, 3 ms before it left; only then did it wait for us.
@@ -302,7 +310,9 @@ def test_no_time_of_the_lower_end_is_before_its_request_was_due_and_the_records_
 
 
 def test_a_time_out_stays_one_unless_an_answer_came_so_close_to_it() -> None:
-    """5 % time out at 1 s. With an answer after 990 ms the generator's 40 ms may have made them; with none after 500 they did not."""
+    """5 % time out at 1 s. With an answer after 990 ms the generator's 40 ms may have made them; with none after 500
+    they did not.
+    """
     late = some_rows(40, slice(0, 100))
     took = np.where(np.arange(N) % 20 == 19, 1000, 500) + late
     status = some_rows(int(Status.TIMEOUT), slice(19, N, 20))
@@ -332,7 +342,10 @@ def test_what_a_burst_of_ours_may_have_had_turned_away_is_doubtful_and_no_more_t
 
 
 def test_of_what_left_in_a_bunch_nothing_is_certain() -> None:
-    """It left with one that was due after it. A millisecond is what a timer in a busy process gets, and makes no bunch."""
+    """It left with one that was due after it.
+
+    A millisecond is what a timer in a busy process gets, and makes no bunch.
+    """
     due = np.array([0, 10, 20, 60, 100]) * MS
     own = np.array([10, 9, 0, 39, 50]) * MS
     rows = from_columns(5, due_ns=due, ready_ns=due + own, sent_ns=due + own, done_ns=due + own + MS)
@@ -344,7 +357,9 @@ def test_of_what_left_in_a_bunch_nothing_is_certain() -> None:
 
 
 def test_a_burst_of_ours_is_no_certain_fail_of_a_server_that_shares() -> None:
-    """3 % leave at once after a stall and go so slowly together that L - G is over the limit; the rest are by far within it."""
+    """3 % leave at once after a stall and go so slowly together that L - G is over the limit; the rest are by far
+    within it.
+    """
     late = np.zeros(N)
     late[100:130] = (np.arange(30)[::-1] + 1) * 10 - 1
     took = 20 + late + np.where(late > 0, 500, 0)

@@ -9,8 +9,7 @@ import pytest
 from made_arms import arm, lone
 
 from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, sample
-from plimsoll.slo.comparison.compare import Comparison, compare
-from plimsoll.slo.comparison.false_alarm import false_alarm_rate
+from plimsoll.slo.comparison.compare import Comparison, compare, false_alarm_rate
 from plimsoll.slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
 from plimsoll.slo.comparison.tiers import Overlap, rank
 from plimsoll.slo.objectives.objective import parse as parse_objective

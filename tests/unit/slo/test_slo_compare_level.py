@@ -1,4 +1,7 @@
-"""The gate's level: with every quantity worse by exactly what is tolerated it seldom cries. The full table is in the docs."""
+"""The gate's level: with every quantity worse by exactly what is tolerated it seldom cries.
+
+The full table is in the docs.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from made_arms import arm
 
-from plimsoll.slo.comparison.cost import cost, fleet, million, needs
+from plimsoll.slo.comparison.tiers import cost, million, needs
 
 
 def test_a_price_over_a_throughput() -> None:
@@ -41,21 +41,3 @@ def test_without_a_rate_there_is_no_cost_and_a_price_is_a_number_of_at_least_not
     for price in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="write what an hour costs"):
             cost(arm("a", {"rate(ok)": [10.0]}), price, "requests")
-
-
-@pytest.mark.parametrize(
-    ("headroom", "replicas", "utilisation", "one_down"),
-    [("0.7", 12, 0.694, 0.758), ("0.8", 11, 0.758, 0.833), ("1", 11, 0.758, 0.833), ("0.6", 14, 0.595, 0.641)],
-)
-def test_the_fleet_of_the_vector(headroom: str, replicas: int, utilisation: float, one_down: float) -> None:
-    found = fleet(1000, 120, headroom)
-    assert found.replicas == replicas
-    assert found.utilisation == pytest.approx(utilisation, abs=5e-4)
-    assert found.one_down == pytest.approx(one_down, abs=5e-4)
-
-
-def test_a_fleet_of_nothing_is_refused_and_no_load_needs_one() -> None:
-    assert fleet(0, 120).replicas == 1
-    for peak, capacity in ((1, 0), (-1, 1)):
-        with pytest.raises(ValueError, match="a capacity above 0"):
-            fleet(peak, capacity)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from plimsoll.slo.comparison.one_run import OneRun, Within, of_percentiles, of_shares
+from plimsoll.slo.comparison.arms import OneRun, Within, of_percentiles, of_shares
 from plimsoll.slo.comparison.quantity import parse
 from plimsoll.slo.statistics import share
 

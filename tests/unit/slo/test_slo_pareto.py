@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll.slo.comparison.pareto import Point, front, interactivity
+from plimsoll.slo.comparison.tiers import Point, front, interactivity
 
 
 def point(name: str, x: float, y: float, runs: int = 5, spread: float = 0.01) -> Point:
@@ -31,7 +31,7 @@ def test_points_that_are_not_told_apart_stay_on_the_front() -> None:
 
 def test_with_one_run_a_point_it_goes_by_value_and_says_so() -> None:
     found = front([point("a", 10, 10, 1), point("b", 11, 11, 1)])
-    assert [(p.dominated_by, p.shown, p.on_front) for p in found] == [("b", False, False), ("", False, True)]
+    assert [(p.dominated_by, p.shown) for p in found] == [("b", False), ("", False)]
     assert all(p.shown for p in front([point("a", 10, 10), point("b", 20, 20)]) if p.dominated_by)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import IntArray, Records, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
-from plimsoll.slo.validity.steady import backlog
-from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.validity.validity import assess, backlog
 from plimsoll.slo.verdict.verdict import judge
 
 MS = 1_000_000
@@ -49,7 +48,9 @@ def test_a_server_that_keeps_up_is_steady_however_long_it_takes() -> None:
 
 
 def test_an_endpoint_that_still_fills_up_while_its_latency_drifts_is_no_queue() -> None:
-    """320 requests at 100/s, each answered after 3 s and a drift of 10 ms: in flight grows to the end of the schedule."""
+    """320 requests at 100/s, each answered after 3 s and a drift of 10 ms: in flight grows to the end of the
+    schedule.
+    """
     due = np.arange(320, dtype=np.int64) * 10 * MS
     done = due + 3 * S + np.linspace(0, 10 * MS, 320).astype(np.int64)
     found = backlog(due, done)

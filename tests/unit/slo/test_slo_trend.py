@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from plimsoll.slo.records.records import FloatArray
-from plimsoll.slo.statistics.trend import Windows, hamed_rao, mann_kendall, pettitt, steady_window, variation, windows
+from plimsoll.slo.verdict.steadiness import Windows, hamed_rao, mann_kendall, pettitt, steady_window, variation, windows
 
 S = 1_000_000_000
 

@@ -22,7 +22,7 @@ def answer(*waits_ms: int, n_out: int | None = None, status: Status = Status.OK)
 def test_the_published_vector() -> None:
     met = deadlines.reading(answer(400, 100, 100, 350, 100), 100 * MS)
     assert (int(met.waited_ns[0]), int(met.late[0]), int(met.tokens[0])) == (250 * MS, 1, 5)
-    assert deadlines.share_in_time(met)[0] == 0.8
+    assert deadlines.share_on_time(met)[0] == 0.8
 
 
 def test_early_tokens_are_a_store_that_a_gap_may_use_up() -> None:
@@ -64,7 +64,7 @@ def test_requests_without_chunks_have_no_reader() -> None:
     met = deadlines.reading(records, 100 * MS)
     assert met.valid.tolist() == [True, True, False]
     assert met.waited_ns.tolist() == [199 * MS, 0, 0]
-    assert np.isnan(deadlines.share_in_time(met)[2])
+    assert np.isnan(deadlines.share_on_time(met)[2])
 
 
 @pytest.mark.parametrize(

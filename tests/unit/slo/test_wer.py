@@ -12,7 +12,7 @@ import pytest
 from made_sessions import listened, spoke
 
 from plimsoll.slo.metrics import word_errors as wer
-from plimsoll.slo.metrics.word_error_rate import by_slice, word_error_rate
+from plimsoll.slo.metrics.word_errors import by_slice, word_error_rate
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records, Status, concat, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts

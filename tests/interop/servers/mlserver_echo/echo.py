@@ -1,4 +1,6 @@
-"""MLServer's model for the interop tests: tensors come back, texts come back word by word, thirteen elements are refused."""
+"""MLServer's model for the interop tests: tensors come back, texts come back word by word, thirteen elements are
+refused.
+"""
 
 from __future__ import annotations
 

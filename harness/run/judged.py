@@ -1,0 +1,114 @@
+"""A sealed run and its verdict: judge it, publish the report, choose the exit code. Nothing is sent here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.process import outlet, writing
+from plimsoll.harness.process.writing import Output, formats_of
+from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.reports import report as reporting
+from plimsoll.reports.documents.words import verdict_line
+from plimsoll.reports.format import formats, unusable
+from plimsoll.reports.report import Report
+from plimsoll.slo.judge import judge as slo_judge
+from plimsoll.slo.verdict.accuracy import Scores
+
+
+def judge(sealed: Sealed, promises: Promises) -> Report:
+    """The report of a sealed run against these promises."""
+    manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
+    told = replace(promises, notes=_notes(sealed, promises))
+    judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed))
+    report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
+    return exiting(report, OF_OUTCOME[report.verdict.outcome])
+
+
+def _scores(sealed: Sealed) -> Scores | None:
+    if sealed.scenario.get("mode") != "accuracy":
+        return None
+    from plimsoll.harness.generator.outputs import scores_of  # what reads answers, which no other run keeps
+
+    return scores_of(sealed.directory.path)
+
+
+def exiting(report: Report, code: int) -> Report:
+    """The same report, with this exit code."""
+    return report.model_copy(update={"exit_code": int(code)})
+
+
+def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
+    """What the reader should know about the promises: odd places of documents, runs too short for a preset's name."""
+    facts, kind = sealed.facts, str(sealed.scenario.get("kind", ""))
+    if sealed.scenario.get("mode") == "accuracy":  # it is as long as there are samples
+        return promises.notes
+    done = facts.planned if kind == "offline" else facts.planned_queries
+    return (
+        *promises.notes,
+        *(text for one in promises.presets for text in one.shortfalls(kind, facts.elapsed_ns, done)),
+    )
+
+
+def read_formats(texts: Sequence[str]) -> tuple[tuple[Output, ...], list[str]]:
+    """The ``--format`` flags of one run, and every error in them."""
+    known = {name: partial(_rendered, name) for name in formats()}
+    return formats_of(texts, known, unusable=unusable(texts))
+
+
+def _rendered(name: str, result: Report) -> bytes:
+    """The report in one format, which is loaded only now."""
+    return formats()[name].render(result)
+
+
+def publish(
+    result: Report,
+    directory: RunDirectory | None,
+    outputs: Sequence[Output],
+    *,
+    as_json: bool,
+    quiet: bool = False,
+    unwritten: int = ExitCode.USAGE,
+) -> bool:
+    """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one
+    line) to stdout.
+
+    False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
+    """
+    whole = [_write(output.path, partial(output.render, result)) for output in outputs]
+    if directory is not None:
+        whole.append(write_report(result, directory))
+    if not all(whole):
+        result = exiting(result, unwritten)
+    if as_json:
+        outlet.say(_rendered("json", result).decode())
+    elif quiet:
+        outlet.say(f"{verdict_line(result)}\n")
+    else:
+        from plimsoll.reports.documents.run import render_terminal
+
+        files = _files(directory if all(whole) else None)
+        outlet.draw(lambda width: render_terminal(result, files, width))
+    return all(whole)
+
+
+def write_report(result: Report, directory: RunDirectory) -> bool:
+    """Write report.json and report.html. False if one could not be written; a warning names it."""
+    written = [
+        _write(directory.file(f"report.{name}"), partial(_rendered, name, result), False) for name in ("json", "html")
+    ]
+    return all(written)
+
+
+def _files(directory: RunDirectory | None) -> dict[str, str]:
+    if directory is None:
+        return {}
+    return {"Report": str(directory.file("report.html")), "Records": str(directory.path)}
+
+
+def _write(path: Path, made: Callable[[], bytes], named: bool = True) -> bool:
+    return writing.result(path, made, "free some space and run `plimsoll report`", named=named)

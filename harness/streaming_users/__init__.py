@@ -1,1 +1,0 @@
-"""Streaming requests of users in Locust: what one means, and its rows."""

@@ -1,0 +1,1 @@
+"""What every document is made of, and what adds a section to a run's."""

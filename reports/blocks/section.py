@@ -1,0 +1,97 @@
+"""Section: one part of a run's report, and the scan that finds them all.
+
+Adding one is adding one file to ``reports/sections`` that exports ``SECTION``, or an entry point of an outside package
+in the group ``plimsoll.sections``: the page, Markdown, the terminal and report.json have it then, and nothing else is
+edited.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import BaseModel
+
+from plimsoll.reports import sections as folder
+from plimsoll.reports.blocks.document import Block
+from plimsoll.slo.judge import Judged
+from plimsoll.slo.metrics.plugin import PluginError, guarded, loaded
+from plimsoll.slo.records.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """What the parts of a report are made of. ``manifest`` and ``scenario`` are the documents of the run directory."""
+
+    records: Records
+    judged: Judged
+    manifest: Mapping[str, Any]
+    scenario: Mapping[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the ids of its requests."""
+        return str(self.manifest.get("run_id", ""))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The target's, as far as the scenario gives them."""
+        return (self.scenario.get("target") or {}).get("options") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """``part`` makes what report.json holds under the section's name; None: the run has no such thing. ``blocks`` lays
+    it out for people; it is given the whole report beside its part.
+
+    ``order`` is its place: objectives have 10, key figures 50, metrics 80, what the generator promised 130. ``model``:
+    the part's class; our own may leave it out, because ``Report`` names it.
+    """
+
+    name: str
+    order: int
+    part: Callable[[JudgedRun], Any]
+    blocks: Callable[[Any, Any], Sequence[Block]]
+    model: type[BaseModel] | None = None
+
+
+@cache
+def sections() -> Mapping[str, ReportSection]:
+    """Every section by name. Raises PluginError for an outside package that fails, offers none, or takes a name that
+    there is; LookupError where a file of ours does.
+    """
+    found: dict[str, ReportSection] = {}
+    for stem in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
+        exported = getattr(importlib.import_module(f"{folder.__name__}.{stem}"), "SECTION", None)
+        if not isinstance(exported, ReportSection):
+            raise LookupError(f"reports/sections/{stem}.py: exports no SECTION; name its ReportSection so")
+        found[exported.name] = exported
+    for point in sorted(entry_points(group="plimsoll.sections"), key=lambda point: point.name):
+        exported = loaded(point)
+        if not isinstance(exported, ReportSection):
+            raise PluginError(point, f"exports {exported!r:.60}, no SECTION; name its ReportSection so")
+        if exported.model is None:
+            raise PluginError(point, "its SECTION has no model; give it the class of its part")
+        if exported.name in found:
+            raise PluginError(point, f"{exported.name} exists already; choose another name")
+        found[exported.name] = _foreign(point, exported, exported.model)
+    return found
+
+
+def _foreign(point: EntryPoint, one: ReportSection, model: type[BaseModel]) -> ReportSection:
+    """A section of an outside package: what its functions raise, or return that no section does, is its own error."""
+
+    def of_part(made: object, _: JudgedRun) -> str | None:
+        return None if made is None or isinstance(made, model) else f"returned no {model.__name__}"
+
+    def of_blocks(made: object, *_: object) -> str | None:
+        right = isinstance(made, Sequence) and all(isinstance(block, Block) for block in made)
+        return None if right else "returned no blocks"
+
+    part = guarded(point, f"part of {one.name}", one.part, of_part)
+    return replace(one, part=part, blocks=guarded(point, f"blocks of {one.name}", one.blocks, of_blocks))

@@ -1,0 +1,121 @@
+"""Records to metrics, curves, histograms: every indicator measured once, its values sorted once, then let go.
+
+Fifty million token gaps fit because only one indicator's values are in memory at a time. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from plimsoll.reports.parts.charts import Curve, Distribution, curve, distribution, number
+from plimsoll.reports.parts.parts import LowEnd, Metric, Number, Statistics
+from plimsoll.slo.metrics.indicator import Indicator, catalogue, in_order, measure, of_successes
+from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.records.records import FloatArray, IntArray, Records
+from plimsoll.slo.statistics.distribution import DEFAULT_HDR, encode, hdr_counts, merge, quantile
+
+#: What is waited for in live speech, where the latency is mostly the time that somebody spoke. The first one that a run
+#: has is drawn where other runs draw the time to first token.
+LIVE = ("voice_to_voice", "first_partial", "finalization")
+#: The same of speech that is made: what a listener waits.
+HEARD = ("first_audio_perceived",)
+_LOW = MappingProxyType({"p10": "0.1", "p5": "0.05", "p1": "0.01", "p0_1": "0.001"})
+_SLAB = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """All that comes from values: ``banded`` holds, by name, the values, rows and unit that the timeline needs.
+    ``notes``: which metrics of outside packages failed.
+    """
+
+    metrics: Mapping[str, Metric]
+    curves: Mapping[str, Curve]
+    distributions: Mapping[str, Distribution]
+    histograms: Mapping[str, str]
+    banded: Mapping[str, tuple[FloatArray, IntArray, str]]
+    notes: tuple[str, ...] = ()
+
+
+def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures:
+    """Measure every indicator of the catalogue. One with no value at all is left out unless it is in ``wanted``."""
+    metrics: dict[str, Metric] = {}
+    curves: dict[str, Curve] = {}
+    distributions: dict[str, Distribution] = {}
+    histograms: dict[str, str] = {}
+    banded: dict[str, tuple[FloatArray, IntArray, str]] = {}
+    notes: list[str] = []
+    known = catalogue()
+    for name in in_order(known):
+        indicator = known[name]
+        try:
+            found = measure(indicator, records)
+        except PluginError as error:  # where an objective names it, there was no verdict
+            notes.append(f"{name} has no value: {error}")
+            continue
+        if found.n == 0:
+            if name in wanted:
+                metrics[name] = _metric(indicator, np.empty(0), found.missing, 0, None)
+            continue
+        values, row = found.values, found.row
+        missing, failed = found.missing, found.failed
+        of_ok = _statistics(np.sort(values[of_successes(indicator, records, found)]), indicator) if failed else None
+        del found
+        if indicator.drawn:
+            banded[name] = (values, row, indicator.unit)
+        del row
+        ordered = np.sort(values)
+        del values
+        metrics[name] = _metric(indicator, ordered, missing, failed, of_ok)
+        if indicator.chart:
+            curves[name] = curve(ordered, indicator.unit)
+        if indicator.drawn:
+            distributions[name] = distribution(ordered, indicator.unit)
+        if indicator.unit == "ns":
+            histograms[name] = _histogram(ordered)
+    if "ttft" in banded or any(name in banded for name in LIVE):
+        banded.pop("latency", None)
+    return Measures(metrics, curves, distributions, histograms, banded, tuple(notes))
+
+
+def _metric(indicator: Indicator, ordered: FloatArray, missing: int, failed: int, of_ok: Statistics | None) -> Metric:
+    return Metric(
+        unit=indicator.unit,
+        missing=missing,
+        failed=failed,
+        title=indicator.title,
+        better=indicator.better,
+        of_ok=of_ok,
+        **_summary(ordered, indicator),
+    )
+
+
+def _statistics(ordered: FloatArray, indicator: Indicator) -> Statistics | None:
+    return Statistics(**_summary(ordered, indicator)) if len(ordered) else None
+
+
+def _summary(ordered: FloatArray, indicator: Indicator) -> dict[str, Any]:
+    """Mean, extremes and nearest-rank percentiles of ascending values, as ``report.json`` writes them."""
+    if len(ordered) == 0:
+        return {"n": 0}
+    unit = indicator.unit
+    shares = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "p99_9": "0.999"}
+    result: dict[str, Number] = {name: number(quantile(ordered, share), unit) for name, share in shares.items()}
+    result["mean"] = number(float(ordered.mean()), unit)
+    result["min"], result["max"] = number(float(ordered[0]), unit), number(float(ordered[-1]), unit)
+    low = None
+    if indicator.better == "higher":
+        low = LowEnd(**{name: number(quantile(ordered, share), unit) for name, share in _LOW.items()})
+    return {"n": len(ordered), "low": low, **result}
+
+
+def _histogram(ordered: FloatArray) -> str:
+    """The finite values as an encoded HdrHistogram; counted in slabs, because the index needs much scratch room."""
+    finite = ordered[: int(np.searchsorted(ordered, np.inf, side="left"))]
+    parts = [hdr_counts(finite[first : first + _SLAB])[0] for first in range(0, max(len(finite), 1), _SLAB)]
+    return encode(merge(parts), DEFAULT_HDR)

@@ -1,1 +1,0 @@
-"""A report in words, shared by its renderers."""

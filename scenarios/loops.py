@@ -1,0 +1,113 @@
+"""Plans of both loops, and the plan of an accuracy run.
+
+Open: each query has a due time and waits for no answer. Closed: slots and an endless list of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import ROWS, OneSample, as_loadgen, choose, draw, require_samples
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.plugins import Kind, Warmup
+
+#: Rows before a closed loop's list repeats, at least.
+MIN_ROWS = 1024
+
+
+def rows_for(stop: Stop, n_samples: int, order: OneSample = "random") -> int:
+    """Rows of the list: enough for the minimum, for every sample once, and for ``MIN_ROWS`` (``ROWS`` of LoadGen's)."""
+    return max(stop.min_queries, n_samples, MIN_ROWS if as_loadgen(order) is None else ROWS)
+
+
+def open_plan(due_ns: IntArray, payload_ix: IntArray, stop: Stop, seed: int, *, per_query: int = 1) -> Plan:
+    """A query of ``per_query`` of these samples at each due time."""
+    rows = len(due_ns)
+    return Plan(
+        due_ns=due_ns,
+        query_id=np.arange(rows),
+        offsets=np.arange(0, rows * per_query + 1, per_query),
+        sample_ix=np.tile(np.arange(per_query), rows),
+        payload_ix=payload_ix,
+        after=np.full(rows, -1),
+        stop=stop,
+        seed=seed,
+        open_loop=True,
+    )
+
+
+def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_query: int = 1) -> Plan:
+    """A cyclic plan over these samples, ``per_query`` to a row; due means that a slot is free."""
+    due = np.zeros(len(payload_ix) // per_query, dtype=np.int64)
+    plan = open_plan(due, payload_ix, stop, seed, per_query=per_query)
+    return replace(plan, open_loop=False, cyclic=True, max_in_flight=slots)
+
+
+def single_sample_plan(order: OneSample, stop: Stop, n_samples: int, seed: int, *, slots: int) -> Plan:
+    """A cyclic plan of one-sample queries. A permutation order gets whole passes: the repeat is equal too."""
+    rows = rows_for(stop, n_samples, order)
+    if order == "permutation":
+        rows = -(-rows // max(n_samples, 1)) * n_samples
+    return closed_plan(draw(order, seed, rows, n_samples, min_queries=stop.min_queries), stop, seed, slots=slots)
+
+
+def before_t0(plan: Plan, warmup: Warmup) -> Plan:
+    """The same plan, to begin at -duration instead of t0."""
+    return replace(plan, due_ns=plan.due_ns - warmup.duration_ns)
+
+
+def closed_warmup(build: Callable[[Any, Stop, int, int], Plan]) -> Callable[[Any, Warmup], Plan]:
+    """The warm-up of a closed loop: its own plan until t0; one query is enough."""
+
+    def plan(params: Any, warmup: Warmup) -> Plan:
+        stop = Stop(min_queries=1, min_duration_ns=warmup.duration_ns)
+        return before_t0(build(params, stop, warmup.n_samples, warmup.seed), warmup)
+
+    return plan
+
+
+def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, seed: int) -> Plan:
+    """The kind's own plan, cut to one pass over the source. Raises ``ValueError`` for a source without samples.
+
+    A multi-stream's last query has what is left. Of the stop rule only ``max_duration`` stays: a run that takes longer
+    than it is cut short, and says so.
+    """
+    require_samples(n_samples)
+    once = Stop(n_samples, 0, stop.max_duration_ns, n_samples)
+    plan = kind.build(_one_pass(params, n_samples), once, n_samples, seed)
+    chosen = choose("permutation", child(seed, "accuracy"), n_samples, n_samples)
+    if plan.open_loop and plan.n_samples == n_samples:
+        return replace(plan, payload_ix=chosen, stop=once if plan.n_queries > 1 else replace(once, min_queries=1))
+    return _cut(plan, chosen, once)
+
+
+def _one_pass(params: BaseModel, n_samples: int) -> BaseModel:
+    """Params that make no more samples than there are, and whose order is ours."""
+    own: dict[str, Any] = {"samples": n_samples} if "samples" in type(params).model_fields else {}
+    fields = type(params).model_fields
+    if "order" in fields:
+        own["order"] = fields["order"].default
+    return params.model_copy(update=own)
+
+
+def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
+    """As many rows, of as many samples each, as it takes."""
+    per_query = int(plan.offsets[1])
+    rows = -(-len(chosen) // per_query)
+    offsets = np.minimum(np.arange(rows + 1) * per_query, len(chosen))
+    return replace(
+        plan,
+        due_ns=plan.due_ns[:rows],
+        query_id=np.arange(rows),
+        offsets=offsets,
+        sample_ix=np.arange(len(chosen)) % per_query,
+        payload_ix=chosen,
+        after=np.full(rows, -1),
+        stop=replace(once, min_queries=rows, max_queries=rows),
+    )

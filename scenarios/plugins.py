@@ -1,0 +1,123 @@
+"""Kinds and sources: what one is, and how it is found: one file each in ``kinds/`` and ``sources/``, by its own name.
+
+A folder scan, not a registry: a new file is found without an edit elsewhere, and one that nobody asks for is not
+imported.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.samples.payload import PayloadSource
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """What a warm-up plan needs. ``seed`` is already the child seed "warmup"; ``workers`` share the plan."""
+
+    duration_ns: int
+    n_samples: int
+    seed: int
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A query every ``interval_ns``, each to be answered ``deadline_ns`` after it was due."""
+
+    interval_ns: int
+    deadline_ns: int
+
+
+def no_frame(params: Any) -> None:
+    """What a kind without deadlines says of its frames."""
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way of issuing queries.
+
+    ``params`` is the pydantic model of the scenario's ``params`` (every field has a default). In the callables the
+    first argument is an instance of it. ``open_loop(params)``: queries do not wait for answers; ``build(params, stop,
+    n_samples, seed)`` makes the whole plan; ``warmup(params, warmup)`` the plan before t0, or None; ``slots(params)``
+    is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples the plan will hold,
+    computed without allocating any; ``frame(params)`` is the time from one query to the next and the time each one has,
+    where the kind promises such, else None. ``sample_file`` is the smallest useful content of the file that a field
+    ``trace`` names, if any: such a kind needs one. ``headline`` says which number the kind is judged by in MLPerf's
+    rules, or in ours.
+    """
+
+    name: str
+    summary: str
+    headline: str
+    params: type[BaseModel]
+    open_loop: Callable[[Any], bool]
+    build: Callable[[Any, Stop, int, int], Plan]
+    warmup: Callable[[Any, Warmup], Plan | None]
+    slots: Callable[[Any], int | None]
+    size: Callable[[Any, Stop], int]
+    frame: Callable[[Any], Frame | None] = no_frame
+    sample_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One way of making payloads.
+
+    ``params`` is the pydantic model of the scenario's ``source`` mapping, with a field ``kind`` that holds
+    ``name``. ``build(params, seed)`` makes the source from the scenario's root seed; it raises
+    ``ScenarioError`` with every problem of its input files. ``sample_file`` is the smallest valid content of
+    the file a field ``path`` names, if any.
+    """
+
+    name: str
+    summary: str
+    params: type[BaseModel]
+    build: Callable[[Any, int], PayloadSource]
+    sample_file: str | None = None
+
+
+T = TypeVar("T", bound=Kind | Source)
+
+
+def kinds() -> Mapping[str, Kind]:
+    """Every scenario kind by name."""
+    return _Found("plimsoll.scenarios.kinds", "KIND", Kind)
+
+
+def sources() -> Mapping[str, Source]:
+    """Every payload source by name."""
+    return _Found("plimsoll.scenarios.sources", "SOURCE", Source)
+
+
+class _Found(Mapping[str, T]):
+    """By file name, sorted. Raises TypeError where a file does not hold what it is named after."""
+
+    def __init__(self, package: str, attribute: str, wanted: type[T]) -> None:
+        self._package, self._attribute, self._wanted = package, attribute, wanted
+        self._names = sorted(info.name for info in pkgutil.iter_modules(import_module(package).__path__))
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._names:
+            raise KeyError(name)
+        module = f"{self._package}.{name}"
+        plugin = getattr(import_module(module), self._attribute, None)
+        if not isinstance(plugin, self._wanted):
+            raise TypeError(f"{module} does not export {self._attribute}, a {self._wanted.__name__}. Add it.")
+        if plugin.name != name:
+            raise TypeError(f"{module} exports {plugin.name!r}. Give the file and the plugin one name.")
+        return plugin
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

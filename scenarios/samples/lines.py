@@ -1,0 +1,62 @@
+"""JSON Lines files that a scenario names. Every bad line is reported, up to a number of them; none is skipped."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from plimsoll.documents import files
+
+T = TypeVar("T")
+
+#: After this many, further problems of one file are only counted.
+SHOWN = 20
+
+
+def read_lines(path: Path, make: Callable[[Any, str], T], most: int | None = None) -> tuple[list[T], list[str]]:
+    """The first ``most`` things that ``make`` makes of a line's value and its ``FILE:LINE``, and every problem.
+
+    A problem is ``FILE:LINE: `` and the text of the ValueError that ``make`` raises. Raises OSError.
+    """
+    made: list[T] = []
+    errors: list[str] = []
+    with files.opened(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if most is not None and len(made) >= most:
+                break
+            if line.strip():
+                where = f"{path}:{number}"
+                try:
+                    made.append(make(_parsed(line), where))
+                except ValueError as error:
+                    errors.append(f"{where}: {error}")
+    return made, errors
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error}). Write one complete object a line.") from None
+
+
+def require_object(entry: Any, keys: Sequence[str], example: str) -> dict[str, Any]:
+    """``entry``, an object of these keys only. Raises ValueError."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"not an object. Write for example {example}.")
+    for key in entry:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, 1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise ValueError(f"unknown key {key!r}. {hint}Known keys: {', '.join(keys)}.")
+    return entry
+
+
+def cap(errors: Sequence[str], where: str) -> list[str]:
+    """The first ``SHOWN`` errors and how many more there are."""
+    if len(errors) <= SHOWN:
+        return list(errors)
+    return [*errors[:SHOWN], f"{where}: and {len(errors) - SHOWN:,} more. Mend these first; the rest are often alike."]

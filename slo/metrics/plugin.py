@@ -1,0 +1,60 @@
+"""Plug-ins of outside packages, announced by entry points: one that is broken is named, and is no bug of Plimsoll's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import EntryPoint
+from typing import Any
+
+#: Of what an exception says, so many characters are repeated.
+_LONGEST = 300
+
+
+class PluginError(Exception):
+    """A plug-in is broken: its message says which one, of which package, what is wrong and what to do.
+
+    The command line makes it one error and exit code 2.
+    """
+
+    def __init__(self, point: EntryPoint, what: str) -> None:
+        of = f" (package {point.dist.name} {point.dist.version})" if point.dist is not None else ""
+        super().__init__(
+            f"plug-in {point.name} = {point.value} of group {point.group}{of}: {what}. Mend or uninstall the package"
+        )
+        self.errors = [str(self)]
+
+
+def loaded(point: EntryPoint) -> object:
+    """What an entry point names. Raises PluginError, whatever goes wrong while its module is imported."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        raise PluginError(point, f"can't be imported ({_said(error)})") from error
+
+
+def guarded(
+    point: EntryPoint, name: str, call: Callable[..., Any], check: Callable[..., str | None]
+) -> Callable[..., Any]:
+    """``call``, a function of a plug-in that is its ``name``, where whatever it raises is a PluginError.
+
+    ``check``: what is wrong with what it returned, from that and its arguments; None: nothing.
+    """
+    return partial(_called, point, name, call, check)
+
+
+def _called(
+    point: EntryPoint, name: str, call: Callable[..., Any], check: Callable[..., str | None], *given: Any
+) -> Any:
+    try:
+        made = call(*given)
+        wrong = check(made, *given)
+    except (Exception, SystemExit) as error:
+        raise PluginError(point, f"{name} failed ({_said(error)})") from error
+    if wrong is not None:
+        raise PluginError(point, f"{name} {wrong}")
+    return made
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")[:_LONGEST]
