@@ -31,7 +31,6 @@ from plimsoll.harness.host.calibration_table import engine_of
 from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.protocols._speech.sending import stated_normaliser
 from plimsoll.harness.run import bundled as bundled_server
 from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
@@ -47,6 +46,7 @@ from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.reference import Expected, references
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.metrics.indicator import live_ones
+from plimsoll.slo.metrics.word_errors import normaliser
 from plimsoll.slo.peers.loadgen import QUANTILES
 from plimsoll.slo.records.records import IntArray, Status
 from plimsoll.slo.statistics.distribution import quantile
@@ -181,7 +181,7 @@ class Coordinator:
             watcher.end()
         manifest |= workforce.facts()
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
-            manifest["normaliser"] = stated_normaliser(target.options)
+            manifest["normaliser"] = _stated_normaliser(target.options)
         answers = None
         if scenario.mode == "accuracy":
             answers = self._gather_outputs(plan, run_id, references(source, scenario.reference))
@@ -330,6 +330,13 @@ def elsewhere(facts: Mapping[str, Any], hostname: str) -> list[str]:
         for agent in facts.get("agents", ())
         if agent["host"].get("hostname") != hostname
     ]
+
+
+def _stated_normaliser(options: Mapping[str, Any]) -> str:
+    """Name and version of the normaliser that a protocol's options ask for, as reports state it."""
+    audio = options.get("audio")
+    name = options.get("normaliser") or (audio.get("normaliser") if isinstance(audio, Mapping) else None) or "basic"
+    return normaliser(str(name)).text
 
 
 def _aim(target: Target, server: bundled_server.Bundled) -> Target:

@@ -242,13 +242,6 @@ class AudioOptions(Options):
         return normaliser(value).name  # its error, a ValueError, says what to install
 
 
-def stated_normaliser(options: Mapping[str, Any]) -> str:
-    """Name and version of the normaliser that a protocol's options ask for, as reports state it."""
-    audio = options.get("audio")
-    name = options.get("normaliser") or (audio.get("normaliser") if isinstance(audio, Mapping) else None) or "basic"
-    return normaliser(str(name)).text
-
-
 _WORD = re.compile(r"\s*\S+\s*")
 
 
