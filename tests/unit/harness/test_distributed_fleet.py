@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -320,8 +321,12 @@ def test_a_clock_that_moved_or_can_no_longer_be_measured_is_a_fault_with_its_num
         return await led.lead(agents, 1, jumps)
 
     (fault,) = asyncio.run(go()).faults()
-    assert "the clock of agent a (host-a) moved by +500." in fault
-    assert "ms against the master's in 0.0 s, limit " in fault
+    said = re.match(
+        r"the clock of agent a \(host-a\) moved by \+([0-9.]+) ms against the master's in [0-9.]+ s, limit [0-9.]+ ms: ", fault
+    )
+    assert said, fault
+    # The clocks are compared by messages between tasks of one loop: a stolen core may hold one back, not for 100 ms three times.
+    assert float(said[1]) == pytest.approx(500.0, abs=100.0)
 
 
 def test_what_agents_hand_over_is_in_the_run_directory_and_their_news_reach_the_watchers(led: Led) -> None:
