@@ -22,6 +22,8 @@ from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from rich.console import RenderableType
 
 

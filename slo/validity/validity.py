@@ -20,7 +20,7 @@ from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import IntArray, Records, Stamp, Status
 from plimsoll.slo.records.tables import MERGED_SHARE, Merged, merged_chunks
-from plimsoll.slo.statistics.distribution import u_errors
+from plimsoll.slo.statistics.distribution import median, u_errors
 from plimsoll.slo.validity import accounts, bracket, lateness, strain
 from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts, reasons
 from plimsoll.slo.validity.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
@@ -518,7 +518,7 @@ def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
     took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
     middle = (since + until) // 2
     early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
-    medians = float(np.median(early)), float(np.median(late))
+    medians = median(early), median(late)
     slower = medians[1] - medians[0] if math.isfinite(medians[1]) else math.inf
     explained = slower * arrivals / (until - since) > EXPLAINED * growth / 2
     growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and u_errors(late, early) > Z_LIMIT and explained

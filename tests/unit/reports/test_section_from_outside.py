@@ -69,8 +69,6 @@ def test_a_broken_section_of_an_outside_package_is_named(
     value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = EntryPoint("known", "outside_section:SECTION", "plimsoll.sections")
-    monkeypatch.setattr(
-        section, "announced", lambda group: [known, EntryPoint("mine", value, group)] if group else []
-    )
+    monkeypatch.setattr(section, "announced", lambda group: [known, EntryPoint("mine", value, group)] if group else [])
     with pytest.raises(PluginError, match=said):
         section.sections()
