@@ -5,8 +5,6 @@ infinite (a failed request ranks as infinitely slow) is ``null`` in JSON, becaus
 or ``n`` beside it says why. ``part`` makes one of a value of ``slo``; nothing is computed or formatted here.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
