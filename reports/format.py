@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plimsoll.reports import formats as folder
@@ -22,8 +23,6 @@ from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from rich.console import RenderableType
 
 

@@ -12,7 +12,8 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import EntryPoint
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -21,9 +22,6 @@ from plimsoll.reports.blocks.document import Block
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 from plimsoll.slo.records.records import Records
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True, slots=True)

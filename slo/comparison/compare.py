@@ -241,8 +241,8 @@ def _effect(m: Measured, p: float, bh: float, terms: Terms) -> Effect:
     adjusted = min(1.0, m.family * p)
     return Effect(
         quantity=m.quantity,
-        base=median(m.base) if len(m.base) else math.nan,
-        candidate=median(m.candidate) if len(m.candidate) else math.nan,
+        base=median(m.base),
+        candidate=median(m.candidate),
         base_values=tuple(m.base.tolist()),
         candidate_values=tuple(m.candidate.tolist()),
         effect=m.effect,

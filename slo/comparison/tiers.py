@@ -257,8 +257,8 @@ def front(
         Placed(
             name=point.name,
             arm=point.arm,
-            x=_middle(point.x),
-            y=_middle(point.y),
+            x=median(point.x),
+            y=median(point.y),
             x_values=point.x,
             y_values=point.y,
             dominated_by=points[beaten[i]].name if i in beaten else "",
@@ -272,13 +272,9 @@ def _turn(values: Sequence[float], better: Better) -> FloatArray:
     return np.asarray(values, np.float64) * (1.0 if better == "higher" else -1.0)
 
 
-def _middle(values: Sequence[float]) -> float:
-    return median(values) if len(values) else float("nan")
-
-
 def _ahead(a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray]) -> bool:
     """At least as good in both ways by medians, and better in one; never with unknown values."""
-    steps = [_middle(first.tolist()) - _middle(second.tolist()) for first, second in zip(a, b, strict=True)]
+    steps = [median(first.tolist()) - median(second.tolist()) for first, second in zip(a, b, strict=True)]
     return all(step >= 0 for step in steps) and any(step > 0 for step in steps)
 
 

@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from importlib.metadata import EntryPoint
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 from plimsoll.slo.records.queries import representatives, together
 from plimsoll.slo.records.records import RAGGED, SESSION_COLUMNS, BoolArray, FloatArray, IntArray, Records
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 #: So many gaps may be made up for failed requests in any case.
 _PLENTY = 1_000_000

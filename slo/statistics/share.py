@@ -137,9 +137,8 @@ class Series:
         if self.nested:
             counts = self._by_request(bad)
             requests = (int(np.count_nonzero(2 * counts > self.size)), len(self.size))
-            if (
-                len(self.size) < remembered.LEAST
-            ):  # too few to see how values of one request cluster: each request counts as one
+            # Too few to see how values of one request cluster: each request counts as one.
+            if len(self.size) < remembered.LEAST:
                 within = n / len(self.size)
             elif 0 < k < n:
                 within = _within(counts - k / n * self.size, self.size, k / n)
