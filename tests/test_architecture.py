@@ -188,10 +188,10 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: buys in docs/decisions.
 BUDGETS = {
     "plimsoll/documents": (374, 3),
-    "scenarios": (5504, 44),
-    "slo": (18290, 116),
-    "reports": (13696, 67),
-    "harness": (40558, 193),
+    "scenarios": (5479, 44),
+    "slo": (18287, 116),
+    "reports": (13684, 67),
+    "harness": (40554, 193),
     "reference_server": (16067, 82),
 }
 
