@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+    from importlib.metadata import EntryPoint
 
 #: Of what an exception says, so many characters are repeated.
 _LONGEST = 300
@@ -33,7 +33,7 @@ def announced(group: str) -> list[EntryPoint]:
 
 
 @cache
-def every() -> EntryPoints:
+def every() -> Any:  # EntryPoints; SelectableGroups before Python 3.12
     """Looking through all installed packages takes as long as importing two of our rooms: once is enough."""
     from importlib.metadata import entry_points
 
