@@ -3,8 +3,6 @@
 Types are strict (``"no"`` is not a boolean), and an unknown name is refused with the known ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar

@@ -13,14 +13,14 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plimsoll.reports import formats as folder
 from plimsoll.reports.blocks.document import Document, harmless
 from plimsoll.reports.parts.parts import Result
 from plimsoll.reports.report import Report
-from plimsoll.slo.metrics.plugin import PluginError, guarded, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,7 +72,7 @@ class _Formats(Mapping[str, Format]):
 @cache
 def _outside() -> Mapping[str, EntryPoint]:
     """What outside packages announce, by the name of its format; not imported."""
-    return {point.name: point for point in entry_points(group="plimsoll.formats")}
+    return {point.name: point for point in announced("plimsoll.formats")}
 
 
 def _foreign(point: EntryPoint) -> Format:

@@ -4,8 +4,6 @@
 public contract: a removed or renamed key needs a new schema name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 

@@ -3,8 +3,6 @@
 Open: each query has a due time and waits for no answer. Closed: slots and an endless list of rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

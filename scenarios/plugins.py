@@ -4,8 +4,6 @@ A folder scan, not a registry: a new file is found without an edit elsewhere, an
 imported.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

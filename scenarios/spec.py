@@ -4,8 +4,6 @@ Every problem of a file is reported at once and unknown keys are refused. Nothin
 and objectives are passed on unread.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.objectives.openslo import Slo
+
+if TYPE_CHECKING:  # its documents are rare, and what reads them is 30 ms of imports
+    from plimsoll.slo.objectives.openslo import Slo
 
 DEFAULT_CONFIDENCE = "0.95"
 

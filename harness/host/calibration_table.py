@@ -4,8 +4,6 @@ A table belongs to one host, kernel, version and engine. Any other table is refu
 one: a wrong calibration is worse than none. ``harness/calibration/probes.py`` measures.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -69,11 +69,8 @@ def settle(folder: Path) -> None:
             finally:
                 os.close(held)
         except OSError as error:
-            if error.errno not in (
-                errno.EINVAL,
-                errno.ENOTSUP,
-                errno.EACCES,
-            ):  # some disks sync no folders, some folders aren't ours
+            # Some disks sync no folders, some folders aren't ours.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
                 raise
 
 

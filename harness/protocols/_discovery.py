@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.transport.client import ProtocolSpec
-from plimsoll.slo.metrics.plugin import PluginError, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, loaded
 
 _PACKAGE = "plimsoll.harness.protocols"
 _SPEC = re.compile(r'ProtocolSpec\(\s*"([^"]+)"')
@@ -71,13 +71,11 @@ def outside() -> Outside:
     """The protocols of outside packages, imported. A broken one is an error for who asks for it, and for nobody else:
     what doesn't load goes by the name of its entry point.
     """
-    from importlib.metadata import entry_points
-
     found: dict[str, ProtocolSpec] = {}
     broken: dict[str, PluginError] = {}
     errors: list[PluginError] = []
     origins = dict(named())
-    for point in sorted(entry_points(group="plimsoll.protocols"), key=lambda point: point.name):
+    for point in announced("plimsoll.protocols"):
         try:
             value = loaded(point)
             specs = value if isinstance(value, tuple | list) else (value,)

@@ -211,9 +211,8 @@ def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
     """The scenario as it may be written down: without credentials and headers that may hold some."""
     plain = scenario.to_mapping()
     mapping: dict[str, Any] = hidden.masked(plain)
-    mapping |= {
-        name: plain[name] for name in ("kind", "mode", "params") if name in plain
-    }  # our own words, whatever a key is called
+    # Our own words, whatever a key is called.
+    mapping |= {name: plain[name] for name in ("kind", "mode", "params") if name in plain}
     target, options = mapping["target"], mapping["target"].get("options") or {}
     target["protocol"], mapping["source"]["kind"] = plain["target"]["protocol"], plain["source"]["kind"]
     if target.get("url"):

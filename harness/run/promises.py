@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
@@ -19,12 +19,14 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process.writing import write_json
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
 from plimsoll.slo import promises
-from plimsoll.slo.objectives import objective, openslo
+from plimsoll.slo.objectives import objective
 from plimsoll.slo.objectives.objective import Objective, ObjectiveError
-from plimsoll.slo.objectives.openslo import Slo
 from plimsoll.slo.objectives.presets import Preset, UnknownPresetError, preset
 from plimsoll.slo.promises import DEFAULT_CONFIDENCE
 from plimsoll.slo.statistics.distribution import exact
+
+if TYPE_CHECKING:
+    from plimsoll.slo.objectives.openslo import Loaded, Slo
 
 SCHEMA = "plimsoll.promises/1"
 FILE = "promises.json"
@@ -88,16 +90,21 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
     errors: list[str] = []
     for text in asked.slo:
         try:
-            if _is_file(text) and openslo.recognise(Path(text)):
-                loaded = openslo.load(Path(text))
-                if loaded.text in documents:
-                    continue  # the same promises again
-                errors += _twice(asked.where, loaded, slos)
-                slos += loaded.to_judge()
-                documents.append(loaded.text)
-                notes += loaded.warnings
-            else:
-                found += objective.load_file(Path(text)) if _is_file(text) else [objective.parse(text)]
+            if not _is_file(text):
+                found.append(objective.parse(text))
+                continue
+            from plimsoll.slo.objectives import openslo  # rare, and 30 ms to load
+
+            if not openslo.recognise(Path(text)):
+                found += objective.load_file(Path(text))
+                continue
+            loaded = openslo.load(Path(text))
+            if loaded.text in documents:
+                continue  # the same promises again
+            errors += _twice(asked.where, loaded, slos)
+            slos += loaded.to_judge()
+            documents.append(loaded.text)
+            notes += loaded.warnings
         except ObjectiveError as error:
             errors += [f"{asked.where} {line}" for line in error.errors]
         except OSError as error:
@@ -138,7 +145,7 @@ def _is_file(text: str) -> bool:
     return path.suffix in (".yaml", ".yml") or ("(" not in text and path.is_file())
 
 
-def _twice(where: str, loaded: openslo.Loaded, before: Sequence[Slo]) -> list[str]:
+def _twice(where: str, loaded: Loaded, before: Sequence[Slo]) -> list[str]:
     """Two promises of one name could not be told apart in the report."""
     names = {one.name for one in before}
     return [
@@ -231,9 +238,15 @@ def _from_json(text: str) -> Promises:
         raise ValueError("; ".join(errors))
     return Promises(
         objectives=tuple(objective.parse(one) for one in stored.objectives),
-        slos=tuple(slo for document in stored.openslo for slo in openslo.parse(document, FILE).to_judge()),
+        slos=tuple(slo for document in stored.openslo for slo in _slos(document)),
         documents=tuple(stored.openslo),
         confidence=stored.confidence,
         production_per_s=stored.production_per_s,
         presets=tuple(preset(name) for name in stored.presets),
     )
+
+
+def _slos(document: str) -> tuple[Slo, ...]:
+    from plimsoll.slo.objectives import openslo
+
+    return openslo.parse(document, FILE).to_judge()

@@ -159,9 +159,8 @@ def _iso(wall_ns: int) -> str:
 
 def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     """The workers by what they left; their last messages name folders that only a living coordinator may trust."""
-    known = spilled(
-        directory.segments, str(begun.manifest["run_id"])
-    )  # read as they are; of a run that was moved, none is
+    # They are read as they are; of a run that was moved, none is.
+    known = spilled(directory.segments, str(begun.manifest["run_id"]))
     for message in read_done(directory.segments).values():
         names = message.get("folders")
         for name in names if isinstance(names, list) else ():
@@ -279,9 +278,8 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
     if errors:
         raise HarnessFault(errors)
     for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:
-        os.close(
-            _claimed(folder / "segments", begun)
-        )  # a run that goes on would take in what is brought, as nobody's rows
+        # A run that goes on would take in what is brought, as nobody's rows.
+        os.close(_claimed(folder / "segments", begun))
     if sealed is not None:
         return _with_more(
             sealed, list(agents), out or sealed.directory.path.with_name(f"{sealed.directory.path.name}-with-agents")

@@ -5,8 +5,6 @@ The ledger is whole after every run. A session that is killed loses the run that
 command with ``--resume`` makes the rest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

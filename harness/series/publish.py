@@ -3,8 +3,6 @@
 A file that can't be written is told, and costs neither the result on stdout nor another file.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

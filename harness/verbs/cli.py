@@ -96,9 +96,8 @@ def command_line(verb: str | None = None) -> typer.Typer:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            text = re.sub(
-                r"(?<!\n)\n(?!\n)", " ", cleandoc(found.__doc__)
-            )  # the list of verbs keeps a line's end as it is
+            # The list of verbs keeps a line's end as it is.
+            text = re.sub(r"(?<!\n)\n(?!\n)", " ", cleandoc(found.__doc__))
             app.command(cls=getattr(file, "Command", None), help=text)(found)
     inside = [group.typer_instance.registered_commands for group in app.registered_groups if group.typer_instance]
     for command in sum(inside, app.registered_commands):

@@ -3,8 +3,6 @@
 ``--write`` makes the files, ``--check`` compares them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -152,9 +152,8 @@ class Peer:
         """Send the close frame and wait a moment for the client's."""
         try:
             async with asyncio.timeout(2 * _CLOSE_S):
-                reason = ending.reason.encode()[:123].decode(
-                    errors="ignore"
-                )  # whole characters, as many as there may be
+                # Whole characters, as many as there may be.
+                reason = ending.reason.encode()[:123].decode(errors="ignore")
                 await self._socket.close(code=ending.code, message=reason.encode())
         except TimeoutError:
             self._transport.abort()  # it reads nothing, so the frame never leaves the buffer

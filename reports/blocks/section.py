@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from plimsoll.reports import sections as folder
 from plimsoll.reports.blocks.document import Block
 from plimsoll.slo.judge import Judged
-from plimsoll.slo.metrics.plugin import PluginError, guarded, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 from plimsoll.slo.records.records import Records
 
 
@@ -71,7 +71,7 @@ def sections() -> Mapping[str, ReportSection]:
         if not isinstance(exported, ReportSection):
             raise LookupError(f"reports/sections/{stem}.py: exports no SECTION; name its ReportSection so")
         found[exported.name] = exported
-    for point in sorted(entry_points(group="plimsoll.sections"), key=lambda point: point.name):
+    for point in announced("plimsoll.sections"):
         exported = loaded(point)
         if not isinstance(exported, ReportSection):
             raise PluginError(point, f"exports {exported!r:.60}, no SECTION; name its ReportSection so")

@@ -4,8 +4,6 @@ Times are nanoseconds, rates per second, shares 0..1, money in the currency of t
 nobody knows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final, Literal

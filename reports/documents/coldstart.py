@@ -4,8 +4,6 @@ Times are integer nanoseconds from the instant at which the command was spawned,
 null: it did not happen. ``--resume`` goes on from the file. Nothing is judged here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal

@@ -4,8 +4,6 @@ Times in ns, rates per second. Percentiles come from bins of equal ratio, ``BINS
 null is infinite. No verdict rests on any of these numbers: that word comes from the sealed run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial

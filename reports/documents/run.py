@@ -4,8 +4,6 @@ repeat the run.
 The page, Markdown and the terminal show the same; a terminal and a comment on a pull request have room for less of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType

@@ -5,8 +5,6 @@ Times are integer nanoseconds, rates per second, shares 0..1. Null is infinite: 
 its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

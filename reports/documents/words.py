@@ -1,7 +1,5 @@
 """A report in sentences: the verdict, its reason, and what to say of each objective, the same in every format."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from plimsoll.reports.parts.measures import LIVE

@@ -5,23 +5,30 @@ Refuses to judge: every number and word comes from the report. Every string of t
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FunctionLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from plimsoll.reports.blocks.document import Document, On
-from plimsoll.reports.documents import live, run
-from plimsoll.reports.documents.live import LiveReport
+from plimsoll.reports.documents import run
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
 from plimsoll.reports.svg.curves import legend_mark
 from plimsoll.reports.svg.plot import Key
 from plimsoll.reports.wording import signs
+
+if TYPE_CHECKING:
+    from plimsoll.reports.documents.live import LiveReport
 
 _TYPED = re.compile(r"`([^`\n]+)`")
 
@@ -40,13 +47,17 @@ def document(doc: Document) -> bytes:
 
 def live_page(report: LiveReport) -> bytes:
     """The whole live page with the look of this moment in it, UTF-8."""
+    from plimsoll.reports.documents.live import content
+
     more = {"more_css": Markup(_source("assets/dashboard.css")), "live_js": Markup(_source("assets/dashboard.js"))}
-    return _render("dashboard.html.j2", {**live.content(report), "plimsoll": report.run.plimsoll, **more})
+    return _render("dashboard.html.j2", {**content(report), "plimsoll": report.run.plimsoll, **more})
 
 
 def live_look(report: LiveReport) -> str:
     """What changes: the inside of the page's ``main``, in parts that the script puts in place of the old ones."""
-    return _render("dashboard_look.html.j2", live.content(report)).decode("utf-8")
+    from plimsoll.reports.documents.live import content
+
+    return _render("dashboard_look.html.j2", content(report)).decode("utf-8")
 
 
 def _render(template: str, named: Mapping[str, Any]) -> bytes:
@@ -54,11 +65,27 @@ def _render(template: str, named: Mapping[str, Any]) -> bytes:
     return _environment().get_template(template).render(named).encode("utf-8")
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Templates compiled, where Python keeps compiled modules; where nothing can be kept each run compiles. They are
+    compiled again when a template or Jinja changes; after a change of the options below, delete them.
+    """
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if not sys.dont_write_bytecode:
+            with contextlib.suppress(OSError):
+                super().dump_bytecode(bucket)
+
+
 @cache
 def _environment() -> Environment:
     """Made once: the live page is rendered every second, and compiling its templates costs more than filling them."""
     environment = Environment(
-        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        bytecode_cache=_Compiled(str(Path(__file__).parent / "__pycache__"), f"%s.jinja2-{version('jinja2')}"),
     )
     environment.filters |= {"said": said, "moment": _moment, "parted": _parted}
     # Our own files, not the user's: the only text that is placed unescaped besides the drawings.

@@ -4,8 +4,6 @@ Times are integer nanoseconds, rates per second, shares 0..1. An infinite number
 null means "no data" the ``missing`` beside it is true. ``build`` gathers them from a comparison and decides nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal

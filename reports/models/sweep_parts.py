@@ -5,8 +5,6 @@ leaves out a point that was not run or is INVALID; one that did not keep up brea
 of the run's length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 

@@ -5,8 +5,6 @@ Values come in as float64 with +inf for failed requests, which are never left ou
 each number can be recomputed from the records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ In an INVALID run every objective is written as INVALID, so that no script finds
 but where only the generator's lateness decides an objective, the others are as they are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ Reads the keys it knows and ignores the rest. URLs lose user, password, query an
 value of every option whose name says that it is a secret.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

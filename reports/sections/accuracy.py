@@ -3,8 +3,6 @@
 The objectives on it are judged with all others, in the verdict; this part has the numbers whether or not any was given.
 """
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Card, Column, On, Row, Section, Table

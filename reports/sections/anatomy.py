@@ -4,8 +4,6 @@ The server's own word on its stages, beside what the generator saw; nothing is j
 page.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from pydantic import BaseModel, Field

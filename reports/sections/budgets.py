@@ -5,8 +5,6 @@ Where something was not to be seen, the value is null and a text beside it says 
 or formats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType

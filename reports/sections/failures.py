@@ -5,8 +5,6 @@ A kind is a status, an HTTP code and an error text whose numbers and hexadecimal
 or in ``other``.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

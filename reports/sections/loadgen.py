@@ -5,8 +5,6 @@ Only for the four scenarios that LoadGen has. Numbers are LoadGen's own (``slo/p
 other throughputs than the report's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from fractions import Fraction

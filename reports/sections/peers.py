@@ -4,8 +4,6 @@ One entry a variant, by name, with its definition beside the numbers, so that tw
 either tool at hand. Nothing here is judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pydantic import BaseModel, Field

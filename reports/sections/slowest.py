@@ -5,8 +5,6 @@ Successful requests only, by value: a failed request is slower than all of them,
 ``plimsoll.reports.sections.failures``. Nothing is judged here, and no stage is blamed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType

@@ -5,8 +5,6 @@ slice with its normaliser, playback under several buffers from the same arrivals
 generator's own audio was worth. Nothing is judged. Its tables are the same on every page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 verdict reads them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

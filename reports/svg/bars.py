@@ -1,7 +1,5 @@
 """Bars: the stages of requests since each was due, and one objective with what was observed against its limit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

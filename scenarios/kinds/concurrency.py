@@ -4,8 +4,6 @@ A closed loop: a slow answer delays the next question, so stalls hide (coordinat
 to judge latency under a given load; use this to find throughput at a given concurrency.
 """
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_plan

@@ -1,7 +1,5 @@
 """Offline: everything is due at once. One query with all samples; MLPerf's scenario for batch throughput."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SingleStream: one query at a time, the next when the last is done. MLPerf's one-user scenario."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_plan

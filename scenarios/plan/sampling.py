@@ -7,8 +7,6 @@ min_query_count, too. Only its performance mode with the whole data set loaded i
 issue, unique and same samples are refused.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

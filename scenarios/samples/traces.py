@@ -7,8 +7,6 @@ came free in a closed loop). Requests are put in order of time, those of one mom
 thinned out or made up: a line that can't be read is an error with its number.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -5,8 +5,6 @@ optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``referenc
 is reported; none is skipped.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal

@@ -6,8 +6,6 @@ turn before the first human one is sent as the system message. Lengths in tokens
 limits vLLM's benchmark made customary), are left out and counted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -4,8 +4,6 @@ The number of tokens is approximate, because the endpoint's tokenizer is not kno
 ``tokens_per_word`` words. For a byte-level tokenizer use ``unit: bytes``, where lengths are exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -6,8 +6,6 @@ that prompts share exactly the prefixes that the recorded ones shared; without i
 length of 0 is asked for as 1, and an unknown one takes the default.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

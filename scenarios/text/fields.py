@@ -5,8 +5,6 @@ compound forms (``1h30m``), no months, nothing negative. A relative file name st
 nothing is read here, and ``missing`` reports a file when it is needed.
 """
 
-from __future__ import annotations
-
 import glob
 import math
 import re

@@ -1,7 +1,5 @@
 """Pydantic's validation errors in our words: ``where:key.path: what. next step.``"""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

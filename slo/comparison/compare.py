@@ -33,7 +33,7 @@ from plimsoll.slo.comparison.effects import (
 from plimsoll.slo.comparison.quantity import Quantity, usual
 from plimsoll.slo.comparison.ranks import benjamini_hochberg
 from plimsoll.slo.statistics.confidence import clopper_pearson
-from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.distribution import exact, median
 
 Outcome = Literal["IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID"]
 #: From best to worst; the outcome of a whole is the worst of its parts.
@@ -241,8 +241,8 @@ def _effect(m: Measured, p: float, bh: float, terms: Terms) -> Effect:
     adjusted = min(1.0, m.family * p)
     return Effect(
         quantity=m.quantity,
-        base=float(np.median(m.base)) if len(m.base) else math.nan,
-        candidate=float(np.median(m.candidate)) if len(m.candidate) else math.nan,
+        base=median(m.base),
+        candidate=median(m.candidate),
         base_values=tuple(m.base.tolist()),
         candidate_values=tuple(m.candidate.tolist()),
         effect=m.effect,

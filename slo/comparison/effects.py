@@ -18,6 +18,7 @@ from plimsoll.slo.comparison.quantity import Quantity, back, limits, worse
 from plimsoll.slo.comparison.ranks import Shift, least_p_paired, least_p_unpaired, mann_whitney, signed_rank
 from plimsoll.slo.objectives.objective import show
 from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.distribution import median
 
 Method = Literal["mann-whitney", "signed-rank", "fisher", "none"]
 Data = Literal["enough", "base", "candidate", "both"]
@@ -104,13 +105,13 @@ def measure(
     if order is not None and by_pairs:
         with np.errstate(invalid="ignore"):
             steps = y[order] - x
-            middle = float(np.median(steps))
+            middle = median(steps)
         method = "signed-rank"
         shift, alone = (signed_rank(steps, level) for level in (together, confidence))
         effect = math.nan if math.isnan(middle) else back(middle, middle, quantity)[0]
     else:
         shift, alone = (mann_whitney(x, y, level, SPREADS) for level in (together, confidence))
-        effect = _of_medians(float(np.median(first)), float(np.median(second)), quantity)
+        effect = _of_medians(median(first), median(second), quantity)
     one = _one_run(quantity, base, candidate, alpha / family)
     return Measured(
         quantity, tolerance, first, second, effect, shift, method, "enough", up, down, family, alone.high, one
@@ -256,4 +257,4 @@ def _runs(m: Measured) -> str:
 
 
 def _value(m: Measured, values: FloatArray) -> str:
-    return show(float(np.median(values)), m.quantity.unit)
+    return show(median(values), m.quantity.unit)

@@ -126,11 +126,6 @@ def _of(differences: FloatArray, null: _Null, alpha: Fraction) -> Shift:
     return Shift(above + ties / 2, null.at_most(null.top - above), null.at_most(null.top - below), *bounds)
 
 
-def _minus(later: FloatArray, earlier: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore"):  # infinite minus infinite is the NaN that is wanted
-        return np.asarray(later - earlier, np.float64)
-
-
 def mann_whitney(
     first: FloatArray, second: FloatArray, confidence: Fraction | str | float = "0.95", spreads: float = 1.0
 ) -> Shift:
@@ -140,7 +135,9 @@ def mann_whitney(
     0.0079365. ``spreads``: one sample may be so many times as wide as the other.
     """
     alpha = (1 - exact(confidence)) / 2
-    return _of(_minus(second[:, None], first[None, :]).ravel(), _null_u(len(first), len(second), spreads), alpha)
+    with np.errstate(invalid="ignore"):  # infinite minus infinite is the NaN that is wanted
+        differences = (second[:, None] - first[None, :]).ravel()
+    return _of(differences, _null_u(len(first), len(second), spreads), alpha)
 
 
 def _null_u(m: int, n: int, spreads: float) -> _Null:

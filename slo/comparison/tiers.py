@@ -22,7 +22,7 @@ from plimsoll.slo.comparison.compare import Outcome, compare
 from plimsoll.slo.comparison.quantity import Quantity, parse
 from plimsoll.slo.comparison.ranks import benjamini_hochberg, mann_whitney, signed_rank
 from plimsoll.slo.records.records import BoolArray, FloatArray
-from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.distribution import exact, median
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _placed(
     for i in order:
         values = fit[i].values(quantity)
         last = max(above) + 1 - below[i]
-        places.append(Place(names[i], above[i], last, float(np.median(values)), tuple(values.tolist())))
+        places.append(Place(names[i], above[i], last, median(values), tuple(values.tolist())))
     overlaps = tuple(
         Overlap(names[i], names[j], names[max(np.flatnonzero(ahead[:, j]), key=lambda k: (above[k], better[k, j]))])
         for i in order
@@ -181,7 +181,7 @@ def _unfit(arm: Arm, quantity: Quantity) -> str:
 
 
 def _key(arm: Arm, quantity: Quantity) -> tuple[float, str]:
-    value = float(np.median(arm.values(quantity)))
+    value = median(arm.values(quantity))
     return (value if quantity.better == "lower" else -value), arm.name
 
 
@@ -257,8 +257,8 @@ def front(
         Placed(
             name=point.name,
             arm=point.arm,
-            x=_middle(point.x),
-            y=_middle(point.y),
+            x=median(point.x),
+            y=median(point.y),
             x_values=point.x,
             y_values=point.y,
             dominated_by=points[beaten[i]].name if i in beaten else "",
@@ -272,13 +272,9 @@ def _turn(values: Sequence[float], better: Better) -> FloatArray:
     return np.asarray(values, np.float64) * (1.0 if better == "higher" else -1.0)
 
 
-def _middle(values: Sequence[float]) -> float:
-    return float(np.median(values)) if len(values) else float("nan")
-
-
 def _ahead(a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray]) -> bool:
     """At least as good in both ways by medians, and better in one; never with unknown values."""
-    steps = [_middle(first.tolist()) - _middle(second.tolist()) for first, second in zip(a, b, strict=True)]
+    steps = [median(first.tolist()) - median(second.tolist()) for first, second in zip(a, b, strict=True)]
     return all(step >= 0 for step in steps) and any(step > 0 for step in steps)
 
 
@@ -335,7 +331,7 @@ def cost(
     rates = arm.values(needs(per))
     if len(rates) == 0 or np.isnan(rates).any():
         return None
-    middle = float(np.median(rates))
+    middle = median(rates)
     low, high = _typical(rates, confidence)
     return Cost(
         name=arm.name,

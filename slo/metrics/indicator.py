@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import MappingProxyType
 from typing import Literal, get_args
 
 import numpy as np
 
-from plimsoll.slo.metrics.plugin import PluginError, guarded, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
 from plimsoll.slo.records.queries import representatives, together
 from plimsoll.slo.records.records import RAGGED, SESSION_COLUMNS, BoolArray, FloatArray, IntArray, Records
 
@@ -262,7 +262,7 @@ def catalogue() -> Mapping[str, Indicator]:
             if (wrong := _wrong(one, found)) is not None:
                 raise LookupError(f"slo/indicators/{stem}.py: {wrong}")
             found[one.name] = one
-    for point in sorted(entry_points(group="plimsoll.indicators"), key=lambda point: point.name):
+    for point in announced("plimsoll.indicators"):
         exported = loaded(point)
         for one in exported if isinstance(exported, tuple) else (exported,):
             if (wrong := _wrong(one, found)) is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from importlib.metadata import EntryPoint
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: Of what an exception says, so many characters are repeated.
 _LONGEST = 300
@@ -23,6 +25,19 @@ class PluginError(Exception):
             f"plug-in {point.name} = {point.value} of group {point.group}{of}: {what}. Mend or uninstall the package"
         )
         self.errors = [str(self)]
+
+
+def announced(group: str) -> list[EntryPoint]:
+    """What outside packages announce in this group, sorted by name; not imported."""
+    return sorted(every().select(group=group), key=lambda point: point.name)
+
+
+@cache
+def every() -> Any:  # EntryPoints; SelectableGroups before Python 3.12
+    """Looking through all installed packages takes as long as importing two of our rooms: once is enough."""
+    from importlib.metadata import entry_points
+
+    return entry_points()
 
 
 def loaded(point: EntryPoint) -> object:

@@ -115,7 +115,7 @@ def _counts(one: ObjectiveVerdict) -> str:
 
 def _failed(one: ObjectiveVerdict) -> str:
     """How many of the bad ones, or of all that make a fact, are failures."""
-    if not one.failed or _fault_is_failure(one):
+    if not one.failed or (one.bad is not None and _fault(one) == "failed"):
         return ""
     if one.failed == one.bad:
         return f", {'all of them' if one.bad > 1 else 'it'} {_end(one)}"
@@ -127,10 +127,6 @@ def _end(one: ObjectiveVerdict) -> str:
     if _entries(one) in _FAIL_THEMSELVES:
         return "failed"
     return "without an output" if one.objective.statistic == "accuracy" else "of requests that failed"
-
-
-def _fault_is_failure(one: ObjectiveVerdict) -> bool:
-    return one.bad is not None and _fault(one) == "failed"
 
 
 def _lost(one: ObjectiveVerdict) -> bool:

@@ -184,7 +184,8 @@ def summarise(
     )
     quantile = limits[0].quantile if limits else QUANTILES[kind]
     ends = _query_ends(rows)
-    of_query = _per_query(samples.latency, ends) if kind == "multi_stream" else np.sort(samples.latency)
+    slowest = kind == "multi_stream" and len(ends)  # a query takes as long as its slowest sample
+    of_query = np.sort(np.maximum.reduceat(samples.latency, ends) if slowest else samples.latency)
     ttft, tpot = (np.sort(samples.ttft), np.sort(samples.tpot)) if tokens_mode and kind != "offline" else (None, None)
     measures = {"latency": of_query, "ttft": ttft, "tpot": tpot}
     of_samples = _spread(np.sort(samples.latency))
@@ -244,11 +245,6 @@ def _query_ends(rows: Records) -> IntArray:
     """Where each query's first row is."""
     query = rows["query_id"]
     return np.flatnonzero(np.r_[True, query[1:] != query[:-1]]) if len(query) else np.empty(0, np.int64)
-
-
-def _per_query(latency: IntArray, starts: IntArray) -> IntArray:
-    """Sorted: a query takes as long as its slowest sample."""
-    return np.sort(np.maximum.reduceat(latency, starts)) if len(starts) else latency
 
 
 def _at(ordered: IntArray, p: Fraction) -> int:

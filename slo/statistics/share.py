@@ -26,7 +26,7 @@ from plimsoll.slo.statistics import distance
 from plimsoll.slo.statistics import memory as remembered
 from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distance import Distance, chance
-from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.distribution import exact, median
 from plimsoll.slo.statistics.memory import Blocks, Memory, blocks_of, design_effect, p_of_blocks
 
 _WINDOWS = 16
@@ -106,7 +106,7 @@ def _windows(due: IntArray) -> IntArray | None:
     gaps = np.diff(due).astype(np.float64)
     within = [float(np.std(gaps[a:b])) / max(float(np.mean(gaps[a:b])), 1.0) for a, b in itertools.pairwise(edges)]
     off = np.abs(took / max(took.mean(), 1.0) - 1)
-    if float(off.max()) <= 6 * max(float(np.median(within)), 0.1) / math.sqrt(count):
+    if float(off.max()) <= 6 * max(median(within), 0.1) / math.sqrt(count):
         return None
     return np.minimum(np.searchsorted(edges, np.arange(len(due)), "right") - 1, _WINDOWS - 1)
 
@@ -137,9 +137,8 @@ class Series:
         if self.nested:
             counts = self._by_request(bad)
             requests = (int(np.count_nonzero(2 * counts > self.size)), len(self.size))
-            if (
-                len(self.size) < remembered.LEAST
-            ):  # too few to see how values of one request cluster: each request counts as one
+            # Too few to see how values of one request cluster: each request counts as one.
+            if len(self.size) < remembered.LEAST:
                 within = n / len(self.size)
             elif 0 < k < n:
                 within = _within(counts - k / n * self.size, self.size, k / n)

@@ -17,7 +17,7 @@ import numpy as np
 
 from plimsoll.slo.records.records import FloatArray, IntArray
 from plimsoll.slo.statistics.confidence import order_statistic_bounds
-from plimsoll.slo.statistics.distribution import u_errors
+from plimsoll.slo.statistics.distribution import median, u_errors
 
 BATCH = 5
 #: With fewer batches than this (100 requests) nothing is proposed.
@@ -115,7 +115,7 @@ def mser(means: FloatArray) -> Cut:
     if k == 0 or not np.isfinite(means).all():
         raise ValueError("MSER wants at least one batch mean, each of them finite; cap infinite values first")
     # Sums from the end, about a value in the middle of the data: no cancellation to speak of.
-    z = (means - np.median(means))[::-1]
+    z = (means - median(means))[::-1]
     left = np.arange(1, k + 1)
     squares = np.maximum(np.cumsum(z * z) - np.cumsum(z) ** 2 / left, 0.0)
     statistic = (squares / left.astype(np.float64) ** 2)[::-1][: k // 2 + 1]
@@ -154,7 +154,7 @@ def detect(values: FloatArray, due_ns: IntArray) -> Warmup | None:
     drop = cut.batches * BATCH
     if drop == 0:
         return Warmup(cut, n, 0, int(due[0]), math.nan, math.nan, 0.0, differs=False)
-    before, after = float(np.median(series[:drop])), float(np.median(series[drop:]))
+    before, after = median(series[:drop]), median(series[drop:])
     # Only the part after the cut tells how far requests depend on each other: before it there is the trend itself.
     slack = inflation(means[cut.batches :])
     distance = u_errors(level[:drop], level[drop:], slack)
@@ -280,13 +280,13 @@ def settle(latency_ns: FloatArray, due_ns: IntArray) -> Settled | Unsettled:
     if found is not None and found.too_short:
         return Unsettled("it was still changing in the middle of the curve: make it longer (--requests or --duration)")
     drop = found.drop if found is not None and found.ended else 0
-    level = float(np.median(latency_ns[drop:]))
+    level = median(latency_ns[drop:])
     if not math.isfinite(level):
         return Unsettled("most requests failed at the end of the curve")
     slower = latency_ns > max(float(latency_ns[n // 2 :].max()), level * (1 + MATERIAL))
     leading = int(np.argmin(slower)) if not slower.all() else n
     before = max(drop, leading)
-    level = float(np.median(latency_ns[before:]))
+    level = median(latency_ns[before:])
     return Settled(before, level, float((latency_ns[:before] - level).sum()))
 
 
@@ -330,11 +330,11 @@ def spread(values: Sequence[float | None], confidence: Fraction | str | float = 
     later = [value for value in values[1:] if value is not None]
     return Spread(
         n=n,
-        median=float(np.median(known)),
+        median=median(known),
         least=float(known[0]),
         greatest=float(known[-1]),
         first=values[0],
-        later=float(np.median(later)) if later else None,
+        later=median(later) if later else None,
         interval=(float(known[low - 1]), float(known[high - 1])) if enough else None,
         range_confidence=1 - 2.0 ** (1 - n),
         apart=_apart(values[0], later),

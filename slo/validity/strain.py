@@ -15,6 +15,7 @@ import numpy as np
 
 from plimsoll.slo.objectives.objective import show
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
+from plimsoll.slo.statistics.distribution import median
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 from plimsoll.slo.validity.lateness import LagLimits
 
@@ -176,7 +177,7 @@ def idle_slots(records: Records, facts: GeneratorFacts) -> Idle | None:
     if not len(every) or slot_time <= 0:
         return None
     beyond = np.maximum(every - ORDINARY_NS, 0)
-    return Idle(float(every.sum()) / slot_time, float(beyond.sum()) / slot_time, int(np.median(every)), longest)
+    return Idle(float(every.sum()) / slot_time, float(beyond.sum()) / slot_time, int(median(every)), longest)
 
 
 def idle_checks(seen: Idle | None, facts: GeneratorFacts, full: bool = False) -> Iterator[Check]:

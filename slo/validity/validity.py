@@ -20,7 +20,7 @@ from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import IntArray, Records, Stamp, Status
 from plimsoll.slo.records.tables import MERGED_SHARE, Merged, merged_chunks
-from plimsoll.slo.statistics.distribution import u_errors
+from plimsoll.slo.statistics.distribution import median, u_errors
 from plimsoll.slo.validity import accounts, bracket, lateness, strain
 from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts, reasons
 from plimsoll.slo.validity.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
@@ -85,7 +85,8 @@ def assess(
     stamp, share = _stamp(rows)
     kept_up = _kept_up(sent.queue)
     together = merged_chunks(rows)
-    audio, slots, over = lateness.live_audio(rows), _idle(records, facts), _first_over(records, facts)
+    slots = None if strain.paced(facts) else strain.idle_slots(records.without_chunks(), facts)
+    audio, over = lateness.live_audio(rows), _first_over(records, facts)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(records, rows, facts),
@@ -201,7 +202,7 @@ def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check
         Check(
             "within max_duration",
             not facts.max_duration_hit,
-            f"stopped by max_duration: {_yes(facts.max_duration_hit)}",
+            f"stopped by max_duration: {'yes' if facts.max_duration_hit else 'no'}",
             "Raise max_duration, or ask for fewer queries",
             "user",
         ),
@@ -258,10 +259,6 @@ def _ended_by(facts: GeneratorFacts) -> Cause | None:
     if facts.aborted is not None:
         return "endpoint"  # it fell behind, or could only fail (harness/series/search/probe.py)
     return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
-
-
-def _yes(flag: bool) -> str:
-    return "yes" if flag else "no"
 
 
 def _planned(rows: Records, facts: GeneratorFacts) -> int:
@@ -371,10 +368,6 @@ def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: str
     found = strain.checks(facts, limits, share)
     full = any(check.name == "generator CPU" and not check.ok for check in found)
     return [*found, *strain.idle_checks(slots, facts, full)]
-
-
-def _idle(records: Records, facts: GeneratorFacts) -> strain.Idle | None:
-    return strain.idle_slots(records.without_chunks(), facts) if not strain.paced(facts) else None
 
 
 def _warnings(
@@ -518,7 +511,7 @@ def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
     took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
     middle = (since + until) // 2
     early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
-    medians = float(np.median(early)), float(np.median(late))
+    medians = median(early), median(late)
     slower = medians[1] - medians[0] if math.isfinite(medians[1]) else math.inf
     explained = slower * arrivals / (until - since) > EXPLAINED * growth / 2
     growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and u_errors(late, early) > Z_LIMIT and explained

@@ -16,7 +16,7 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import FloatArray, IntArray, Phase, Records
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import median, quantile
 from plimsoll.slo.statistics.warmup import BATCH, Incident, Warmup, detect
 
 #: The first of these that the run has.
@@ -157,7 +157,7 @@ def _round_up(time_ns: int) -> int:
 def _drift_of(seen: Windows, name: str) -> Drift:
     values = seen.values[name]
     trend, shift = mann_kendall(values), pettitt(values)
-    level = float(np.median(values))
+    level = median(values)
     change = trend.slope * (len(values) - 1) / level if math.isfinite(trend.slope) and level > 0 else None
     return Drift(
         percentile=name,
@@ -294,7 +294,7 @@ def mann_kendall(values: FloatArray) -> Trend:
     _, ties = np.unique(values, return_counts=True)
     variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
     finite = bool(np.isfinite(values).all())
-    slope = float(np.median(difference / (j - i))) if n > 1 and finite else math.nan
+    slope = median(difference / (j - i)) if n > 1 and finite else math.nan
     if n < 3 or variance <= 0:
         return Trend(s, 0.0 if n < 2 else 2 * s / (n * (n - 1)), 0.0, 1.0, 1.0, slope)
     correction = hamed_rao(values, slope if finite else 0.0)
@@ -379,7 +379,7 @@ def _after(seen: Windows, first: int, last: int) -> Literal["steady", "anomaly"]
     if last == len(seen):
         return "steady"
     for name, values in seen.values.items():
-        rest, level = values[last:], float(np.median(values[first:last]))
+        rest, level = values[last:], median(values[first:last])
         off = np.abs(rest / level - 1) > 2 * COV_LIMITS.get(name, COV_LIMIT) if level > 0 else rest > 0
         if pettitt(values[first:]).p <= ALPHA or bool(off.all()):
             return "anomaly"

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from plimsoll.harness.transport.client import Target
@@ -26,6 +27,21 @@ ROOT = Path(__file__).parents[2]
 ROUNDS = 11
 #: How a run is made that ``gate`` judges.
 RUN = ("run", "--protocol", "null", "--rate", "100", "--queries", "500", "--slo", "p99(latency) <= 1s")
+#: A run of which little but its start is left: what each test that makes one pays.
+QUICK = (
+    "run",
+    "--protocol",
+    "null",
+    "--rate",
+    "1000",
+    "--queries",
+    "500",
+    "--duration",
+    "0s",
+    "--slo",
+    RUN[-1],
+    "--out",
+)
 
 
 def main(trees: list[Path]) -> None:
@@ -34,11 +50,13 @@ def main(trees: list[Path]) -> None:
         run = str(Path(scratch) / "run")
         subprocess.run([sys.executable, "-m", "plimsoll", *RUN, "--out", run], check=True, capture_output=True)
         spec = worker_spec(f"http://127.0.0.1:{server.getsockname()[1]}", scratch)
+        number = count()
         cases: dict[str, Callable[[Path], float]] = {
             "an empty program": partial(cpu_s, ["-c", "pass"]),
             "--version": partial(cpu_s, ["-m", "plimsoll", "--version"]),
             "scenarios list": partial(cpu_s, ["-m", "plimsoll", "scenarios", "list"]),
             "gate, 500 requests": partial(cpu_s, ["-m", "plimsoll", "gate", run]),
+            "a run of 500, null": lambda tree: cpu_s(["-m", "plimsoll", *QUICK, f"{scratch}/{next(number)}"], tree),
             "a worker is ready": partial(cpu_s, ["-m", "plimsoll.harness.generator.worker"], spec=spec),
         }
         print(f"{'CPU, s':20}", *(f"{tree.name:>16}" for tree in trees))
@@ -52,8 +70,8 @@ def main(trees: list[Path]) -> None:
 
 
 def cpu_s(arguments: list[str], tree: Path, spec: bytes = b"") -> float:
-    """CPU of the program to its end, or with ``spec`` until it has answered it: a worker whose coordinator is gone ends
-    at once.
+    """CPU of the program and its children to its end, or with ``spec`` until it has answered it: a worker whose
+    coordinator is gone ends at once.
     """
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

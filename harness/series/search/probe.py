@@ -6,8 +6,6 @@ themselves and FAIL of the endpoint. A run whose generator did not do what it pr
 measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

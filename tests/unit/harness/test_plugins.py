@@ -13,7 +13,7 @@ import plimsoll.harness.protocols._discovery as plugins
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.transport.client import ProtocolSpec
 from plimsoll.harness.verbs import cli_doc
-from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.metrics.plugin import PluginError, every
 
 SPEC = 'PROTOCOLS = (ProtocolSpec(\n    "{}", "", None),)\n'
 
@@ -49,8 +49,10 @@ def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins.outside.cache_clear()
+    every.cache_clear()
     yield tmp_path
     plugins.outside.cache_clear()
+    every.cache_clear()
     sys.modules.pop("acme_plimsoll", None)
 
 
@@ -104,6 +106,7 @@ def test_an_entry_point_that_is_broken_or_claims_a_name_of_ours_is_named(
         plugins.protocols()["acme"]
     assert "acme" not in list(plugins.protocols())
     plugins.outside.cache_clear()
+    every.cache_clear()
     module = type(sys)("acme_plimsoll")
     monkeypatch.setitem(sys.modules, "acme_plimsoll", module)
     module.PROTOCOLS = plugins.protocol("null")  # type: ignore[attr-defined]
@@ -111,6 +114,7 @@ def test_an_entry_point_that_is_broken_or_claims_a_name_of_ours_is_named(
         plugins.protocols()["null"]
     assert plugins.protocols()["http"].name == "http"
     plugins.outside.cache_clear()
+    every.cache_clear()
     module.PROTOCOLS = (1,)  # type: ignore[attr-defined]
     with pytest.raises(PluginError, match="not a ProtocolSpec"):
         plugins.protocols()["acme"]

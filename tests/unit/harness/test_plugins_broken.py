@@ -18,7 +18,7 @@ import pytest
 import plimsoll.harness.protocols._discovery as protocols
 from plimsoll.reports import format as formats
 from plimsoll.reports.blocks import section
-from plimsoll.slo.metrics import indicator
+from plimsoll.slo.metrics import indicator, plugin
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll, plimsoll_here
 from tests.unit.harness.sealed_runs import sealed_run
 
@@ -29,7 +29,7 @@ Install = Callable[..., dict[str, str]]
 
 
 def _forget() -> None:
-    for found in (indicator.catalogue, protocols.outside, formats._outside, section.sections):
+    for found in (plugin.every, indicator.catalogue, protocols.outside, formats._outside, section.sections):
         found.cache_clear()
 
 

@@ -12,6 +12,7 @@ from made_reports import case as run
 
 import plimsoll.reports.format as plugins
 from plimsoll.reports.documents.comparison import FORMATS
+from plimsoll.slo.metrics.plugin import every
 
 SHOUT = """from plimsoll.reports.format import Format
 
@@ -32,8 +33,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (tmp_path / "acme_shout.py").write_text(SHOUT)
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins._outside.cache_clear()
+    every.cache_clear()
     yield tmp_path
     plugins._outside.cache_clear()
+    every.cache_clear()
     sys.modules.pop("acme_shout", None)
 
 
@@ -50,6 +53,7 @@ def test_a_name_of_ours_is_refused_where_it_is_asked_for_and_ours_elsewhere(inst
         "[plimsoll.formats]\nhtml = acme_shout:FORMAT\n"
     )
     plugins._outside.cache_clear()
+    every.cache_clear()
     assert "acme_shout" in plugins.unusable(["html=page.html", "junit=slo.xml"])["html"]
     assert plugins.formats()["html"].render(run("fail")).startswith(b"<!doctype html>")
 

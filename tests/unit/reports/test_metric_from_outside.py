@@ -24,7 +24,7 @@ from plimsoll.slo.comparison.arms import Arm, sample
 from plimsoll.slo.comparison.compare import compare
 from plimsoll.slo.comparison.quantity import parse_all
 from plimsoll.slo.metrics import indicator
-from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.metrics.plugin import PluginError, every
 from tests.unit.harness import live_runs
 from tests.unit.reports import made_reports
 from tests.virtual_time import VirtualClock
@@ -37,8 +37,10 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(FOLDER)
     importlib.invalidate_caches()
     indicator.catalogue.cache_clear()
+    every.cache_clear()
     yield
     indicator.catalogue.cache_clear()
+    every.cache_clear()
 
 
 @pytest.mark.usefixtures("_installed")
@@ -99,6 +101,6 @@ def test_an_outside_metric_is_compared() -> None:
 )
 @pytest.mark.usefixtures("_installed")
 def test_a_broken_metric_of_an_outside_package_is_named(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indicator, "entry_points", lambda group: [EntryPoint("mine", value, group)] if group else [])
+    monkeypatch.setattr(indicator, "announced", lambda group: [EntryPoint("mine", value, group)] if group else [])
     with pytest.raises(PluginError, match=said):
         indicator.catalogue()

@@ -16,7 +16,7 @@ from made_reports import case, records, report
 from plimsoll.reports.blocks import section
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
-from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.metrics.plugin import PluginError, every
 
 FOLDER = Path(__file__).parents[2] / "outside" / "section"
 
@@ -26,8 +26,10 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(FOLDER)
     importlib.invalidate_caches()
     section.sections.cache_clear()
+    every.cache_clear()
     yield
     section.sections.cache_clear()
+    every.cache_clear()
 
 
 @pytest.mark.usefixtures("_installed")
@@ -67,8 +69,6 @@ def test_a_broken_section_of_an_outside_package_is_named(
     value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = EntryPoint("known", "outside_section:SECTION", "plimsoll.sections")
-    monkeypatch.setattr(
-        section, "entry_points", lambda group: [known, EntryPoint("mine", value, group)] if group else []
-    )
+    monkeypatch.setattr(section, "announced", lambda group: [known, EntryPoint("mine", value, group)] if group else [])
     with pytest.raises(PluginError, match=said):
         section.sections()
