@@ -119,7 +119,7 @@ def run(
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     if problems:
         raise HarnessFault(problems)
-    prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
+    prepared = prepare(scenario, flags, asked, format or [], out)
     raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
@@ -170,7 +170,7 @@ def replay(
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     if problems := [*one_on_stdout(format or [], json_), *problems]:
         raise HarnessFault(problems)
-    prepared = prepare(base, flags, asked, format or [], out)  # type: ignore[arg-type]
+    prepared = prepare(base, flags, asked, format or [], out)
     raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
