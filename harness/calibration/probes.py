@@ -7,7 +7,6 @@ the lag nor the error in arrival times has a p99 above 1 ms; loads climb until o
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import tempfile
@@ -30,6 +29,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host import calibration_table, limits
 from plimsoll.harness.host.calibration_table import HONEST_NS, SATURATED, Host, Probe, Spread, Table
+from plimsoll.harness.process import interrupts
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.coordinator import Coordinator, Job, lateness
 from plimsoll.harness.run.progress import human_ns
@@ -93,7 +93,7 @@ def calibrate(budget_s: float, path: Path, say: Callable[[str], None]) -> Table:
         known_server.own_cores() as (cores, apart),
     ):
         session = Session(Path(folder), budget_s, say, cores, apart)
-        table = asyncio.run(session.run(host))
+        table = interrupts.run(session.run(host))
     calibration_table.save(table, path)
     return table
 
