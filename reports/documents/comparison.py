@@ -291,7 +291,9 @@ def _suites(report: ComparisonReport) -> list[Suite]:
         if candidate.outcome == "INVALID" or not cases:
             cases.insert(0, ("comparison", candidate.outcome, "\n".join(candidate.reasons)))
         name = f"{candidate.name} against {report.base.name}"
-        suites.append(Suite(name, f"plimsoll.compare.{candidate.name}", [_case(*case) for case in cases]))
+        runs = next((arm.runs for arm in report.arms if arm.name == candidate.name), [])
+        seconds = sum(run.span_ns for run in runs) / 1e9  # the base's runs would be counted for each candidate
+        suites.append(Suite(name, f"plimsoll.compare.{candidate.name}", [_case(*case) for case in cases], seconds))
     nothing = Case("comparison", report.outcome, "nothing was compared", as_of="INCONCLUSIVE")
     return suites or [Suite("plimsoll compare", "plimsoll.compare", [nothing])]
 

@@ -57,8 +57,8 @@ class Contest:
     whole: str = "comparison"
 
     def held(self) -> Contest:
-        """With the scenario's file as it is now, whatever becomes of it. Raises HarnessFault."""
-        return replace(self, scenario=hold(self.scenario))
+        """With the files of the scenario and of the objectives as they are now. Raises HarnessFault."""
+        return replace(self, scenario=hold(self.scenario), asked=self.asked.hold())
 
     def about(self, arm: Arm, text: str) -> str:
         """What is wrong with an arm, with its name where that helps."""

@@ -125,6 +125,7 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
         errors.append(f"--gpus {texts.gpus}: give how many the endpoint has, 1 or more")
     with suppress(HarnessFault):  # said below, with the rest
         scenario = hold(scenario)
+    asked = asked.hold()
     base, variable = _scenario(scenario, flags, texts.searched, errors)
     sane = _loads(texts, variable or "rate", errors)
     longest_ns = max(round(probe_ns * longest), 1)
