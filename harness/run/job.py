@@ -98,9 +98,9 @@ def prepare(
     except ScenarioError as error:
         errors += error.errors
         if scenario_name is None:
-            errors += _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", dict(flags.get("options") or {}))[
-                1
-            ]
+            options = dict(flags.get("options") or {})
+            problems = _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", options)[1]
+            errors += _lined(problems, COMMAND_LINE, None, flags)
         else:
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
@@ -112,7 +112,7 @@ def prepare(
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
         target, headers, problems = _target(scenario)
-        errors += _lined(problems, scenario, scenario_name, flags)
+        errors += _lined(problems, scenario.name, scenario_name, flags)
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
     directory = rundir.create(out or default_out(scenario.name))
@@ -124,17 +124,17 @@ def prepare(
     return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
 
 
-def _lined(errors: list[str], scenario: Scenario, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
-    """Errors of the target with the flag that gave what is wrong, or with the file and the line."""
+def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
+    """Errors of the target at ``where`` with the flag that gave what is wrong, or with the file and the line."""
     found: list[str] = []
     options = flags.get("options") or {}
     for text in errors:
-        begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)(?:\.(\w+))?", text)
+        begin = re.match(rf"{re.escape(where)}: ?target\.(\w+)(?:\.(\w+))?", text)
         if begin is None:
             found.append(text)
         elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
             written = document(name)
-            found += written.placed([written.where + text[len(scenario.name) :]])
+            found += written.placed([written.where + text[len(where) :]])
         elif begin[1] == "options" and begin[2]:
             found.append(f"--option {begin[2]}{text[begin.end() :]}")
         else:

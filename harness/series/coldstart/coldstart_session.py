@@ -153,7 +153,7 @@ def raise_if_answered(wanted: Wanted, within_s: float = 0.0) -> None:
             raise
         if time.monotonic() >= until:
             raise HarnessFault(
-                f"--url {wanted.url}: something answers there already, so no start could be told from it. Stop it, or "
+                f"--url {wanted.url}: something answers there already, so no start can be timed. Stop it, or "
                 "give the port that --start will listen on"
             )
         time.sleep(0.05)

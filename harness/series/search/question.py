@@ -232,7 +232,7 @@ def _scenario(
             "sent at a rate) or --over concurrency"
         )
     if base.mode == "accuracy":
-        errors.append(f"{base.name}: mode accuracy sends each sample once, at no load of ours. Take it out")
+        errors.append(f"{base.name}: mode accuracy sends each sample once, at no chosen load. Take it out")
     return base, variable or (own if over is None else None)
 
 
