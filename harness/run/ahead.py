@@ -168,8 +168,7 @@ class Ahead:
     def _warn(self, error: OSError) -> None:
         self.notice(
             f"warning: {self.directory.path} takes no files before the run ({error.strerror}): were it killed, it "
-            "could not be sealed "
-            "afterwards. Make room there"
+            "could not be sealed afterwards. Make room there"
         )
 
 
