@@ -274,7 +274,7 @@ def _one(wanted: Wanted, number: int, out: Path, folder: Path, staff: Staff) -> 
         except HarnessFault:
             fault = fault or HarnessFault(
                 f"--start: {wanted.url} still answers after the command was stopped. If it serves elsewhere (a "
-                "container, say), give the command that stops that: --stop 'COMMAND'",
+                "container, say), give the command that stops that: --stop 'COMMAND'"
             )
     return Attempt(part, fault, tuple(reports), rest.job.scenario.retries)
 
