@@ -295,10 +295,6 @@ def _per_later_token(of: Successes, end: IntArray, weighted: bool = False) -> Sa
     return Sample((end[rows] - of.first[rows]) / later, later if weighted else None)
 
 
-def _rounded(sample: Sample) -> Sample:
-    return Sample(np.rint(sample.values))
-
-
 def _loadgen_tpot(of: Successes) -> Sample:
     """LoadGen's: integer division by tokens - 1, where at most one token counts as none and so turns the sign."""
     rows = (of.first != -1) & (of.done != -1) & (of.tokens >= 0)
@@ -333,7 +329,7 @@ SAMPLES: Mapping[str, Callable[[Successes], Sample]] = MappingProxyType(
         "done - sent": lambda of: _span(of.done, of.sent),
         "done - due": lambda of: _span(of.done, of.due),
         "last, per later token": lambda of: _per_later_token(of, of.last),
-        "last, per later token, rounded": lambda of: _rounded(_per_later_token(of, of.last)),
+        "last, per later token, rounded": lambda of: Sample(np.rint(_per_later_token(of, of.last).values)),
         "last, per later token, by tokens": lambda of: _per_later_token(of, of.last, weighted=True),
         "done, per later token": lambda of: _per_later_token(of, of.done),
         "loadgen": _loadgen_tpot,

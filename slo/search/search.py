@@ -118,13 +118,9 @@ def _bracket(book: Book) -> Steps:
     yield from _judge(book, "bracket", settings.start, 1.0)
     while book.low is None and min(book.marks) > settings.lowest:
         yield from _judge(book, "bracket", below(settings, min(book.marks)), 1.0)
-    top = _top(settings)
+    top = settings.start * MOST_TIMES if settings.highest is None else settings.highest
     while book.high is None and (most := max(book.marks)) < top and book.marks[most].outcome != "INVALID":
         yield from _judge(book, "bracket", min(top, above(settings, most)), 1.0)
-
-
-def _top(settings: Settings) -> float:
-    return settings.start * MOST_TIMES if settings.highest is None else settings.highest
 
 
 def _close_in(book: Book) -> Steps:

@@ -201,7 +201,7 @@ def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check
         Check(
             "within max_duration",
             not facts.max_duration_hit,
-            f"stopped by max_duration: {_yes(facts.max_duration_hit)}",
+            f"stopped by max_duration: {'yes' if facts.max_duration_hit else 'no'}",
             "Raise max_duration, or ask for fewer queries",
             "user",
         ),
@@ -258,10 +258,6 @@ def _ended_by(facts: GeneratorFacts) -> Cause | None:
     if facts.aborted is not None:
         return "endpoint"  # it fell behind, or could only fail (harness/series/search/probe.py)
     return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
-
-
-def _yes(flag: bool) -> str:
-    return "yes" if flag else "no"
 
 
 def _planned(rows: Records, facts: GeneratorFacts) -> int:

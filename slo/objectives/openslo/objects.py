@@ -408,8 +408,9 @@ def _threshold(spec: Place) -> Threshold | None:
     base = known[name].unit
     if base == "ns":
         if not spec.has("unit"):
+            others = ", ".join(unit for unit in _TIMES if unit != "ms")
             spec.at("unit").error(
-                f"is missing: objective.value is a bare number. Say what it counts: unit: ms or {_others()}"
+                f"is missing: objective.value is a bare number. Say what it counts: unit: ms or {others}"
             )
             return None
         unit = spec.at("unit").one_of(_TIMES)
@@ -420,10 +421,6 @@ def _threshold(spec: Place) -> Threshold | None:
         spec.at("unit").error(f"is {show(spec.at('unit').value)}. {fix}")
         return None
     return Threshold(name, right)
-
-
-def _others() -> str:
-    return ", ".join(unit for unit in _TIMES if unit != "ms")
 
 
 def _total(spec: Place) -> None:
