@@ -30,6 +30,11 @@ NAMES = (
     "plimsoll/__init__.py",
     "asyncio.py",
 )
+#: Whoever started the tests may have left SIGINT ignored, as a shell does for what it puts into the background.
+LISTENS = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from plimsoll.harness.process import interrupts"
+)
 SAYS = "import sys; sys.stderr.write('executed: ' + __file__); sys.exit(9)\n"
 
 
@@ -165,7 +170,7 @@ def test_an_interrupt_that_a_library_swallows_while_it_is_imported_comes_again(t
         "    print(type(error).__name__)\n"
     )
     went_on = "import greedy, time; time.sleep(20); print('went on')"
-    code = f"from plimsoll.harness.process import interrupts; interrupts.install(); {went_on}"
+    code = f"{LISTENS}; interrupts.install(); {went_on}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
@@ -182,7 +187,7 @@ def test_an_interrupt_that_a_library_swallows_while_it_is_imported_comes_again(t
 def test_an_interrupt_within_an_import_is_raised_where_the_next_one_begins(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('whole')\n")
     code = (
-        "from plimsoll.harness.process import interrupts; interrupts.install()\n"
+        f"{LISTENS}; interrupts.install()\n"
         "try:\n    import half\n    import json\nexcept KeyboardInterrupt:\n    interrupts.settle()\n    import json\n"
     )
     done = subprocess.run(
