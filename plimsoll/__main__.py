@@ -20,13 +20,15 @@ def main() -> None:
 
 
 def _run() -> None:
+    from plimsoll.harness.process import interrupts
+
+    interrupts.install()
     try:
         from plimsoll.harness.process import outlet
 
         outlet.install()
-        gc.set_threshold(
-            20_000
-        )  # what is loaded stays: to look through it again and again took a tenth of a gate's CPU
+        # What is loaded stays: to look through it again and again took a tenth of a gate's CPU.
+        gc.set_threshold(20_000)
         if sys.argv[1:] == ["--version"]:  # which needs no command line
             from plimsoll.harness.host.manifest import package_version
 
@@ -34,6 +36,7 @@ def _run() -> None:
             return
         from plimsoll.harness.verbs.cli import main as command_line
     except KeyboardInterrupt:
+        interrupts.settle()
         print("error: interrupted", file=sys.stderr)
         sys.exit(130)
     command_line()

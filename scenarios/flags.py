@@ -72,8 +72,6 @@ _LOAD_FLAGS = (
 )
 #: Whose errors these are, where there is no file.
 COMMAND_LINE = "command line"
-#: A flag's name in the params of a kind that calls it something else.
-_ALIASES = {("offline", "rate"): "expected_rate"}
 _SOURCE = ("prompt_tokens", "output_tokens")
 
 
@@ -185,7 +183,7 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     for key in _PARAMS:
         if key not in given:
             continue
-        field = _ALIASES.get((name, key), key)
+        field = known[name].aliases.get(key, key)
         if field in known[name].params.model_fields:
             mapping["params"] = {**mapping["params"], field: given[key]}
             labels[f"params.{field}"] = _flag(key)
@@ -232,8 +230,8 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     stop["min_queries"] = 1 if queries is None else queries
     kind = kinds().get(mapping["kind"])
     params = mapping.get("params", {})
-    if queries is not None and mapping["kind"] == "offline" and params.get("samples") is not None:
-        mapping["params"] = {**params, "samples": queries}  # the one query of an offline run has this many samples
+    if queries is not None and kind is not None and kind.one_query and params.get("samples") is not None:
+        mapping["params"] = {**params, "samples": queries}  # the one query has this many samples
     exactly = duration is None and kind is not None and not _open_loop(kind, mapping["params"])
     stop["max_queries"] = queries if exactly else None
 

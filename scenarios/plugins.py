@@ -6,7 +6,7 @@ imported.
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -49,8 +49,9 @@ class Kind:
     is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples the plan will hold,
     computed without allocating any; ``frame(params)`` is the time from one query to the next and the time each one has,
     where the kind promises such, else None. ``sample_file`` is the smallest useful content of the file that a field
-    ``trace`` names, if any: such a kind needs one. ``headline`` says which number the kind is judged by in MLPerf's
-    rules, or in ours.
+    ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query, so that its samples are
+    counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where they differ. ``headline``
+    says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -64,6 +65,8 @@ class Kind:
     size: Callable[[Any, Stop], int]
     frame: Callable[[Any], Frame | None] = no_frame
     sample_file: str | None = None
+    one_query: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,9 +172,9 @@ class Scenario(BaseModel):
             raise ValueError(
                 f"cancel.after {least} is not below timeout {most}: no request lives that long. Shorten it"
             )
-        if self.cancel is not None and self.kind == "offline":
+        if self.cancel is not None and kinds()[self.kind].one_query:
             raise ValueError(
-                "cancel drops whole queries, and kind offline has one. Use another kind, or leave cancel out"
+                f"cancel drops whole queries, and kind {self.kind} has one. Use another kind, or leave cancel out"
             )
         if self.cancel is not None and self.mode == "accuracy":
             raise ValueError("cancel takes answers away that mode accuracy compares. Leave one of them out")

@@ -66,10 +66,8 @@ def _section(indicator: Indicator) -> str:
     first, _, rest = text.partition("\n\n")
     body = f"{' '.join(first.split())}\n\n{rest}".replace("``", "`").strip()
     facts = (
-        f"- one value per {ENTRIES[indicator.scope]}, in {_unit(indicator)}; {indicator.better} is better\n"
-        f"- needs: {', '.join(indicator.needs)}\n"
-        f"- a failed request: {indicator.on_failure.value}\n"
-        f"- source: {indicator.source}"
+        f"- one value per {ENTRIES[indicator.scope]}, in {_unit(indicator)}; {indicator.better} is better\n- needs: "
+        f"{', '.join(indicator.needs)}\n- a failed request: {indicator.on_failure.value}\n- source: {indicator.source}"
     )
     return f"## {indicator.name}\n\n{body}\n\n{facts}\n"
 

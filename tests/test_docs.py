@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -30,14 +31,15 @@ from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.misfortune.fault import KINDS as FAULTS
 from plimsoll.reference_server.oracle.__main__ import main as oracle
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reports.format import formats
+from plimsoll.reports.blocks.section import ReportSection
+from plimsoll.reports.format import Format, formats
 from plimsoll.reports.parts import charts, parts
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.plugins import kinds, sources
 from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
 from plimsoll.scenarios.spec import library, parse
 from plimsoll.scenarios.text.document import read_document
-from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.metrics.indicator import Indicator, catalogue
 from plimsoll.slo.metrics.word_errors import NAMES
 from plimsoll.slo.objectives import objective
 from plimsoll.slo.records import records as rec
@@ -509,3 +511,21 @@ def test_the_reference_server_is_described_as_it_is(capsys: pytest.CaptureFixtur
     for span in spans(text):
         flag = span.split(" ")[0].partition("=")[0]
         assert not flag.startswith("--") or flag in known, span
+
+
+def test_the_plug_ins_of_the_page_are_what_its_entry_points_say() -> None:
+    text = (ROOT / "docs/guide/plugins.md").read_text(encoding="utf-8")
+    toml, code = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python"))
+    assert toml
+    assert code
+    acme: dict[str, Any] = {"__name__": "acme"}
+    exec(code[1], acme)
+    kinds_of = {"indicators": Indicator, "protocols": tuple, "formats": Format, "sections": ReportSection}
+    groups = tomllib.loads(toml[1])["project"]["entry-points"]
+    assert {group.removeprefix("plimsoll.") for group in groups} == set(kinds_of)
+    for group, points in groups.items():
+        ((name, value),) = points.items()
+        made = acme[value.removeprefix("acme:")]
+        assert isinstance(made, kinds_of[group.removeprefix("plimsoll.")])
+        assert name == (made[0] if isinstance(made, tuple) else made).name
+    assert acme["PROTOCOLS"][0].build(Target("http://127.0.0.1:1", "acme"), None)

@@ -1,45 +1,209 @@
 """``plimsoll calibrate``: real workers against a server of known times show what this machine can measure honestly.
 
 Every probe is a short run through the coordinator, in a temporary folder. It is kept when the run is VALID and neither
-the lag nor the error in arrival times has a p99 above 1 ms; loads climb until one is not kept.
-``harness/host/calibration_table.py`` judges later runs by the table.
+the lag nor the error in arrival times has a p99 above 1 ms; loads climb until one is not kept. The server has a core of
+its own and is the exact one (``plimsoll.reference_server.oracle``) where that was built, else the slower one in Python;
+the table says which, and ``harness/host/calibration_table.py`` judges later runs by it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import importlib.util
+import json
 import math
 import os
+import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import orjson
 from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from plimsoll.harness.calibration import known_server
-from plimsoll.harness.calibration.known_server import Standard, percentile
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host import calibration_table, limits
 from plimsoll.harness.host.calibration_table import HONEST_NS, SATURATED, Host, Probe, Spread, Table
-from plimsoll.harness.run import rundir
+from plimsoll.harness.process import child, interrupts, writing
+from plimsoll.harness.run import bundled, rundir
 from plimsoll.harness.run.coordinator import Coordinator, Job, lateness
 from plimsoll.harness.run.progress import human_ns
 from plimsoll.harness.transport.client import MAX_OUTSTANDING, Target
 from plimsoll.scenarios.spec import parse
 from plimsoll.scenarios.text.fields import parse_duration
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import IntArray, Records
+from plimsoll.slo.statistics.distribution import quantile
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict import verdict
+
+READY_S = 20.0
+_PR_SET_PDEATHSIG = 1
+#: A write that took the server longer (it lost its core in it) says too little about when the bytes left.
+SURE_NS = 100_000
+#: Requests whose stamps are compared, spread over the run: enough for a p99, and the server's answer stays short.
+COMPARED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """A running server to measure against."""
+
+    kind: Literal["oracle", "scripted"]
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What the harness recorded against what the server wrote, ns: sorted absolute differences, and the server's
+    lateness.
+
+    Counted from the stamp just before the write, so what is shown is at least the harness's error. ``unsure``: the
+    share of tokens left out because the server's own two stamps are too far apart.
+    """
+
+    ttft: IntArray
+    itl: IntArray
+    server_late: IntArray
+    unsure: float = 0.0
+
+
+@contextmanager
+def own_cores() -> Iterator[tuple[set[int], bool]]:
+    """This process and its workers leave the last core to the server in here: (the server's cores, two apart)."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        yield cores, False
+        return
+    server = {max(cores)}
+    os.sched_setaffinity(0, cores - server)
+    try:
+        yield server, True
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@asynccontextmanager
+async def standard(
+    ttft: str, itl: str, cores: set[int], log: Path, kind: Literal["oracle", "scripted"]
+) -> AsyncIterator[Standard]:
+    """A server with these times on these cores, stopped at the end. Raises HarnessFault if it doesn't start."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)  # inherited: a server that moved itself later might have threads already
+    try:
+        process, url = await (_oracle if kind == "oracle" else _scripted)(["--ttft", ttft, "--itl", itl], log)
+    finally:
+        os.sched_setaffinity(0, mine)
+    try:
+        yield Standard(kind, url)
+    finally:
+        await bundled.stop(process)
+
+
+async def _scripted(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.Process, str]:
+    server = await bundled.start(["--model", "scripted", *arguments], log)
+    return server.process, server.url
+
+
+def _end_with_us() -> None:
+    """In the new process: the kernel ends it when its parent dies, however that happens."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.Process, str]:
+    with writing.log(log) as stderr:
+        process = await child.begin(
+            child.command("plimsoll.reference_server.oracle", *arguments),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=stderr, start_new_session=True,
+            preexec_fn=_end_with_us,
+        )  # fmt: skip
+    try:
+        if process.stdout is None:
+            raise RuntimeError("the oracle was started without a pipe")
+        line = await asyncio.wait_for(process.stdout.readline(), READY_S)
+        return process, str(json.loads(line)["url"])
+    except (TimeoutError, ValueError, KeyError):
+        await bundled.stop(process)
+        tail = writing.tail(log)
+        raise HarnessFault(f"the calibration's server did not start ({tail or 'it said nothing'})") from None
+    except asyncio.CancelledError:
+        await bundled.stop(process)
+        raise
+
+
+async def clear(server: Standard) -> None:
+    """Make the server forget earlier requests."""
+    request = {
+        "oracle": urllib.request.Request(f"{server.url}/truth/clear", data=b"", method="POST"),
+        "scripted": urllib.request.Request(f"{server.url}/truth", method="DELETE"),
+    }[server.kind]
+    await asyncio.to_thread(_fetch, request)
+
+
+def _fetch(request: urllib.request.Request) -> bytes:
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+    except (OSError, urllib.error.URLError) as error:
+        raise HarnessFault(f"the calibration's server does not answer ({error}). Calibrate again") from None
+
+
+async def compare(server: Standard, records: Records, ids: list[str], t0_ns: int) -> Errors:
+    """Set the records against the server's own stamps, for at most COMPARED requests that succeeded."""
+    lines = (await asyncio.to_thread(_fetch, urllib.request.Request(f"{server.url}/truth"))).splitlines()
+    step = max(1, len(lines) // COMPARED)
+    truth = {row["request_id"]: row for row in map(orjson.loads, filter(None, lines[::step]))}
+    return differences(truth, records, ids, t0_ns)
+
+
+def differences(truth: Mapping[str, Mapping[str, Any]], records: Records, ids: list[str], t0_ns: int) -> Errors:
+    """The errors of every successful request that the truth knows with as many tokens as were recorded."""
+    none = np.zeros(0, np.int64)
+    first, gaps, late, sure = [none], [none], [none], [none]
+    offsets = records.chunk_offsets
+    for row in np.flatnonzero(records.ok & records.in_measure).tolist():
+        known = truth.get(ids[row])
+        wrote = np.array(known["tokens"] if known is not None else (), dtype=np.int64).reshape(-1, 2)
+        arrived = records.chunk_ns[offsets[row] : offsets[row + 1]] + t0_ns
+        if known is None or len(wrote) != len(arrived) or not len(wrote):
+            continue
+        good = wrote[:, 1] - wrote[:, 0] <= SURE_NS
+        first.append(np.abs(arrived[:1] - wrote[:1, 0])[good[:1]])
+        gaps.append(np.abs(np.diff(arrived) - np.diff(wrote[:, 0]))[good[1:] & good[:-1]])
+        sure.append(good.astype(np.int64))
+        due = np.array(known.get("due_ns", ()), dtype=np.int64)
+        if len(due) == len(wrote):
+            late.append(wrote[:, 0] - due)
+    told = np.concatenate(sure)
+    unsure = 1.0 - float(told.mean()) if len(told) else 0.0
+    return Errors(_sorted(first), _sorted(gaps), _sorted(late), unsure)
+
+
+def _sorted(parts: list[IntArray]) -> IntArray:
+    return np.sort(np.concatenate(parts))
+
+
+def percentile(ordered: IntArray, q: str) -> int | None:
+    """Nearest rank of sorted values; None of none."""
+    return int(quantile(ordered.astype(np.float64), q)) if len(ordered) else None
+
+
+def available() -> Literal["oracle", "scripted"]:
+    """The best server that is installed: the exact one has a part in C, missing where there was no compiler."""
+    return "oracle" if importlib.util.find_spec("plimsoll.reference_server._oracle") is not None else "scripted"
+
 
 SHORTEST_S, LONGEST_S = 5.0, 600.0
 CONNECTIONS = 64
@@ -90,10 +254,10 @@ def calibrate(budget_s: float, path: Path, say: Callable[[str], None]) -> Table:
     host = calibration_table.this_host(calibration_table.engine_of(Target("http://127.0.0.1:1", "openai-chat")))
     with (
         tempfile.TemporaryDirectory(prefix="plimsoll-calibrate-") as folder,
-        known_server.own_cores() as (cores, apart),
+        own_cores() as (cores, apart),
     ):
         session = Session(Path(folder), budget_s, say, cores, apart)
-        table = asyncio.run(session.run(host))
+        table = interrupts.run(session.run(host))
     calibration_table.save(table, path)
     return table
 
@@ -123,7 +287,7 @@ class Session:
         where = "on another core" if self._apart else "on the only core, which makes every figure lower"
         timer = _spread(await lateness(_TIMER_N))
         async with AsyncExitStack() as stack:
-            fast = await self._standard(stack, "1ms", known_server.available())
+            fast = await self._standard(stack, "1ms", available())
             slow = await self._standard(stack, "50ms", fast.kind)
             self._say(f"calibrating for about {self._budget_s:.0f} s against the {fast.kind} server {where}")
             closed = await self._probe(fast, _small("closed loop", CONNECTIONS, "concurrency"))
@@ -165,12 +329,12 @@ class Session:
     async def _standard(self, stack: AsyncExitStack, itl: str, kind: Literal["oracle", "scripted"]) -> Standard:
         log = self._folder / f"server-{itl}.log"
         try:
-            return await stack.enter_async_context(known_server.standard("5ms", itl, self._cores, log, kind))
+            return await stack.enter_async_context(standard("5ms", itl, self._cores, log, kind))
         except HarnessFault as fault:
             if kind == "scripted":
                 raise
             self._say(f"{fault}: going on with the scripted one")
-            return await stack.enter_async_context(known_server.standard("5ms", itl, self._cores, log, "scripted"))
+            return await stack.enter_async_context(standard("5ms", itl, self._cores, log, "scripted"))
 
     async def _climb(
         self, server: Standard, load: Callable[[float], Load], first: float, top: float, until: float
@@ -206,7 +370,7 @@ class Session:
         """One short run, and what it shows."""
         begun = time.monotonic()
         if load.tokens:
-            await known_server.clear(server)
+            await clear(server)
         probe = await self._measure(server, load)
         self._longest_s = max(self._longest_s, time.monotonic() - begun)
         self._say(f"[{time.monotonic() - self._begun_s:4.1f} s] {_line(load, probe)}")
@@ -244,7 +408,7 @@ class Session:
         if load.tokens:
             ids = rundir.request_ids(str(sealed.manifest["run_id"]), sealed.records)
             t0_ns = int(sealed.manifest["t0_monotonic_ns"])
-            errors = await known_server.compare(server, sealed.records, ids, t0_ns)
+            errors = await compare(server, sealed.records, ids, t0_ns)
         return judge(load, sealed.records, sealed.facts, errors)
 
 
@@ -268,7 +432,7 @@ def _enough_to_see(load: Load) -> int:
     return int(max(256, load.asked * (0.25 + load.tokens / 1000)))
 
 
-def judge(load: Load, records: Records, facts: GeneratorFacts, errors: known_server.Errors | None) -> Probe:
+def judge(load: Load, records: Records, facts: GeneratorFacts, errors: Errors | None) -> Probe:
     """What one probe shows: figures, and whether the load was kept."""
     seen = assess(records, facts, strict=True)
     judged = verdict.judge(records, (), seen)

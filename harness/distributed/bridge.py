@@ -148,8 +148,8 @@ class Bridge(Watcher):
             self._writer = asyncio.StreamWriter(transport, flow, None, loop)
         except (OSError, ValueError):
             raise HarnessFault(
-                f"--locust-master fd:{reads},{writes}: these are no pipes of ours. The shipped locustfile gives them; "
-                "give HOST:PORT yourself"
+                f"--locust-master fd:{reads},{writes}: this process has no such pipes. Only the shipped locustfile "
+                "names pipes: give HOST:PORT"
             ) from None
 
     async def hear(self) -> dict[str, Any] | None:

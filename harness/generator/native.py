@@ -93,8 +93,7 @@ def why_not(target: Target, http: bool = True) -> str | None:
     if not available():
         return (
             "target.options.engine: the native engine is not compiled here. Install a C compiler and the headers of "
-            "Python and "
-            "install Plimsoll again, or leave this option out"
+            "Python and install Plimsoll again, or leave this option out"
         )
     if not http:
         return _NOT_HTTP
@@ -208,8 +207,7 @@ class NativeRun:
         if self._count("over_memory"):
             return (
                 f"this worker ran out of memory for responses (at most {self._waiting >> 20} MiB may wait to be taken "
-                "apart). "
-                "Lower the rate or the concurrency, or add workers"
+                "apart). Lower the rate or the concurrency, or add workers"
             )
         outstanding = self._count("aborted")
         return too_many_outstanding(outstanding, self._load.outstanding_limit) if outstanding else None

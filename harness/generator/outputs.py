@@ -114,8 +114,7 @@ class OutputLog:
         if self._left < 0:
             self._fault(
                 f"the answers of this run are larger than {self._most >> 20} MiB together: the rest of them count as "
-                "missing. "
-                "Ask for shorter ones, or for fewer"
+                "missing. Ask for shorter ones, or for fewer"
             )
             return
         try:

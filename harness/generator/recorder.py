@@ -420,10 +420,8 @@ class Recorder:
             self._full_told = True
             self.notes.append(
                 f"worker {self.worker}: the error texts of some failed requests were not kept: more different ones "
-                "came than a run "
-                f"keeps ({ERROR_TEXTS:,}, or {ERROR_CHARS >> 20} million characters). Each row has its status and "
-                "code; the server's "
-                "log says the rest"
+                f"came than a run keeps ({ERROR_TEXTS:,}, or {ERROR_CHARS >> 20} million characters). Each row has its "
+                "status and code; the server's log says the rest"
             )
 
 

@@ -163,8 +163,7 @@ class SegmentWriter:
                 self.folders.append(str(self._spill))
                 self.notes.append(
                     f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they "
-                    "went to "
-                    f"{self._spill}. Free some space there before the next run"
+                    f"went to {self._spill}. Free some space there before the next run"
                 )
             write_segment(self._spill / name, records)
         except OSError as second:
@@ -173,8 +172,7 @@ class SegmentWriter:
             self.notes.append(
                 f"segment {name} with {len(records)} rows could not be written to {self._folder} "
                 f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were "
-                "kept "
-                "in memory"
+                "kept in memory"
             )
 
 

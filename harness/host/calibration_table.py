@@ -268,8 +268,7 @@ def beyond(table: Table, demand: Demand) -> list[str]:
     if unkept:
         found.append(
             f"this machine was too busy when it was calibrated ({table.day}): no measured load ({', '.join(unkept)}) "
-            "was kept "
-            f"within {HONEST_NS / 1e6:g} ms, so this run may be INVALID. Free the machine and {_AGAIN} again"
+            f"was kept within {HONEST_NS / 1e6:g} ms, so this run may be INVALID. Free the machine and {_AGAIN} again"
         )
     return found
 

@@ -99,8 +99,7 @@ def _sure(need: Connections, each: int, host: HostLimits) -> list[str]:
     if total > host.all_files:
         errors.append(
             f"{ask}, and the whole host may open {host.all_files:,} files (fs.file-max); more workers don't help. "
-            "Raise it "
-            "with `sysctl -w fs.file-max=N`, or lower the concurrency"
+            "Raise it with `sysctl -w fs.file-max=N`, or lower the concurrency"
         )
     if total > host.n_ports:
         low, high = host.ports
@@ -153,10 +152,9 @@ def _why(text: str, opened: int, seconds: float, host: HostLimits) -> str:
         return f". {opened:,} connections had been opened, and {host.n_ports:,} ports are all that one address can have"
     return (
         f". {opened:,} connections had been opened in {seconds:.0f} s ({per_s:,.0f}/s): nearly every request had a new "
-        "one. A "
-        f"closed connection may keep its port for {TIME_WAIT_S} s (TIME_WAIT), so {host.n_ports:,} ports are sure to "
-        f"last for {sustained:,.0f} new connections/s (net.ipv4.tcp_tw_reuse is {host.tw_reuse}; 1 lets ports be used "
-        "sooner)"
+        f"one. A closed connection may keep its port for {TIME_WAIT_S} s (TIME_WAIT), so {host.n_ports:,} ports are "
+        f"sure to last for {sustained:,.0f} new connections/s (net.ipv4.tcp_tw_reuse is {host.tw_reuse}; 1 lets ports "
+        "be used sooner)"
     )
 
 

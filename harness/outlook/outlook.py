@@ -8,7 +8,7 @@ OpenSLO document requests or slices of time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -19,7 +19,6 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.host_check import output_tokens
 from plimsoll.harness.run.job import find_scenario
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
-from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.plan.arrival import profile
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.scenarios.plugins import kinds
@@ -53,7 +52,7 @@ class Load:
     which ``slots`` are in flight at a time. ``tokens``: asked for on average, None where the scenario does not say.
     """
 
-    kind: str
+    one_query: bool
     params: Any  # of any kind; what is asked of it below, its kind has
     stop: Stop
     planned: int
@@ -66,7 +65,7 @@ class Load:
         """The scenario as written, at this latency or by its schedule."""
         if latency_ns is not None:
             return self._closed(latency_ns)
-        duration = self.duration_ns(self.planned, None) if self.kind == "offline" else self.planned_ns
+        duration = self.duration_ns(self.planned, None) if self.one_query else self.planned_ns
         return Pace(None, self.planned, duration)
 
     def _closed(self, latency_ns: int) -> Pace:
@@ -87,7 +86,7 @@ class Load:
         """How long n requests take from the first to the last, about: by the schedule or at this latency."""
         if latency_ns is not None:
             return math.ceil(self.queries(n) / self.slots) * latency_ns
-        if self.kind == "offline":
+        if self.one_query:
             return math.ceil(n / float(self.params.expected_rate) * _S_NS)
         if not hasattr(self.params, "rate"):  # frames and recordings: as they are spaced on average
             return math.ceil(self.planned_ns * (self.queries(n) - 1) / max(self.queries(self.planned) - 1, 1))
@@ -103,17 +102,17 @@ class Load:
 
 def load_of(scenario: Scenario) -> Load:
     """The load of a scenario. Raises ScenarioError for one whose plan can't be built."""
-    stop = scenario.stop.stop()
+    stop, kind = scenario.stop.stop(), kinds()[scenario.kind]
     plan = scenario.build(1)  # due times and counts depend on no payload
     within = plan.due_ns <= (1 << 62 if stop.max_duration_ns is None else stop.max_duration_ns)
     return Load(
-        kind=scenario.kind,
+        one_query=kind.one_query,
         params=scenario.params,
         stop=stop,
         planned=int(np.diff(plan.offsets)[within].sum()),
         planned_ns=int(plan.due_ns[within][-1]) if within.any() else 0,
-        per_query=1.0 if scenario.kind == "offline" else plan.n_samples / max(plan.n_queries, 1),
-        slots=kinds()[scenario.kind].slots(scenario.params) or 1,
+        per_query=1.0 if kind.one_query else plan.n_samples / max(plan.n_queries, 1),
+        slots=kind.slots(scenario.params) or 1,
         tokens=output_tokens(scenario),
     )
 
@@ -385,7 +384,7 @@ class Guesses:
     latencies: Sequence[str] = ()
 
 
-def read(name: str | None, flags: Flags, asked: Asked, guesses: Guesses) -> Question:
+def read(name: str | None, flags: Mapping[str, Any], asked: Asked, guesses: Guesses) -> Question:
     """Check everything. Raises HarnessFault with every error found."""
     errors: list[str] = []
     assumptions = _assumptions(guesses, errors)

@@ -88,8 +88,7 @@ def _notes(found: Outlook) -> list[str]:
         share = "half of what the objective allows" if given.bad_share is None else f"{float(given.bad_share):.6g}"
         notes.append(
             f"assumed bad: the true share of requests that break the limit, {share}; another with --bad-share. The "
-            "count "
-            "after it passes with the probability above it"
+            "count after it passes with the probability above it"
         )
         if given.design_effect == 1:
             notes.append(
@@ -117,8 +116,7 @@ def _answer(found: Outlook, any_bounded: bool) -> Text:
         lines += [] if lines else ["The scenario as written has enough requests to pass if none of them is bad."]
         lines.append(
             f"If the true share is as assumed, no number of requests is likely to pass {', '.join(beyond)}: assume a "
-            "lower --bad-share, "
-            "or loosen the objective."
+            "lower --bad-share, or loosen the objective."
         )
     if lines:
         return Text("\n".join(lines), style="yellow")

@@ -38,8 +38,7 @@ async def begin(words: Sequence[str], **how: Any) -> asyncio.subprocess.Process:
     except OSError as error:
         raise HarnessFault(
             f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes "
-            "(ulimit -u, the "
-            "container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
+            "(ulimit -u, the container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
         ) from None
 
 

@@ -36,6 +36,12 @@ def protocol(name: str) -> ProtocolSpec:
     return outside().spec(name) if module is None else _load(module, name)
 
 
+def spoken_by(server: str) -> tuple[str, ...]:
+    """The protocols of a server or a service: those whose names begin with its own, and those whose spec lists it."""
+    known, wanted = protocols(), server.lower()
+    return tuple(name for name in known if name.startswith(f"{wanted}-") or wanted in known[name].servers)
+
+
 @cache
 def named(package: str = _PACKAGE) -> Mapping[str, str]:
     """name -> module of every protocol that the package's files hold, by their text. Raises HarnessFault."""

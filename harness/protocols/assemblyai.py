@@ -29,9 +29,9 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
 )
 from plimsoll.harness.protocols._speech.sending import (
+    EncodedOptions,
     FrameRules,
     LiveAudio,
-    LiveOptions,
     at_rate,
     clip_of,
     live_audio,
@@ -61,15 +61,15 @@ _SENT_IF_GIVEN = (
 )
 
 
-class AssemblyAiOptions(LiveOptions):
+class AssemblyAiOptions(EncodedOptions):
     """Options of ``assemblyai``. How much faster than real time is too fast the service does not say: late frames are
     made up for a little at a time.
     """
 
+    codecs = _CODECS
     rules: ClassVar[FrameRules] = FrameRules("AssemblyAI", min_ms=50, max_ms=1000, max_catch_up=1.25)
 
     encoding: Literal["pcm_s16le", "pcm_mulaw", "opus", "ogg_opus"] = "pcm_s16le"
-    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     speech_model: str | None = None
     format_turns: bool | None = None
     min_turn_silence: int | None = Field(default=None, ge=0, le=60_000)
@@ -86,10 +86,6 @@ class AssemblyAiOptions(LiveOptions):
     def _together(self) -> AssemblyAiOptions:
         no_option_in_query(type(self), self.query)
         return self
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return _CODECS[self.encoding], self.sample_rate or (8000 if self.encoding == "pcm_mulaw" else 16_000)
 
     @property
     def silence_ns(self) -> int:

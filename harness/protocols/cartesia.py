@@ -31,7 +31,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.sending import LiveOptions, fed, feed, text_of
+from plimsoll.harness.protocols._speech.sending import EncodedOptions, fed, feed, text_of
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
@@ -46,13 +46,11 @@ _SHED = ("concurrency", "quota")
 _MOST_CHARACTERS = 4000
 
 
-class _AudioOptions(LiveOptions):
+class _AudioOptions(EncodedOptions):
+    codecs = CODECS
+
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return CODECS[self.encoding], self.sample_rate
 
 
 class RecognitionOptions(_AudioOptions):

@@ -35,7 +35,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     recognised,
     text_at,
 )
-from plimsoll.harness.protocols._speech.sending import LiveOptions, fed, feed, no_option_in_query, text_of
+from plimsoll.harness.protocols._speech.sending import EncodedOptions, fed, feed, no_option_in_query, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
@@ -65,19 +65,15 @@ _FLUX_EOT_TIMEOUT_MS = 5000  # the service's own default
 _MOST_CHARACTERS = 2000  # of one Speak message
 
 
-def _sent_codec(encoding: str, sample_rate: int | None) -> tuple[str, int]:
-    """(codec, samples a second): G.711 is telephone speech unless told otherwise."""
-    return CODECS[encoding], sample_rate or (8000 if encoding in ("mulaw", "alaw") else 16_000)
-
-
 # -- /v1/listen -----------------------------------------------------------------------------------------------------
 
 
-class ListenOptions(LiveOptions):
+class ListenOptions(EncodedOptions):
     """Options of ``deepgram-listen``."""
 
+    codecs = CODECS
+
     encoding: Encoding = "linear16"
-    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     language: str | None = None
     interim_results: bool = True
     endpointing: int | bool | None = None
@@ -99,10 +95,6 @@ class ListenOptions(LiveOptions):
             raise ValueError("endpointing: false leaves no endpoint to wait for. Set finish: finalize or close")
         no_option_in_query(type(self), self.query)
         return self
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return _sent_codec(self.encoding, self.sample_rate)
 
     @property
     def silence_ns(self) -> int:
@@ -182,13 +174,13 @@ def _tell_result(account: Account, t_ns: int, said: Any) -> None:
 # -- /v2/listen -----------------------------------------------------------------------------------------------------
 
 
-class FluxOptions(LiveOptions):
+class FluxOptions(EncodedOptions):
     """Options of ``deepgram-flux``."""
 
+    codecs = CODECS
     frame_ns: ClassVar[int] = 80_000_000  # what the service advises
 
     encoding: Encoding = "linear16"
-    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     eot_threshold: float | None = Field(default=None, ge=0.5, le=0.9)
     eager_eot_threshold: float | None = Field(default=None, ge=0.3, le=0.9)
     eot_timeout_ms: int | None = Field(default=None, ge=500, le=60_000)
@@ -203,10 +195,6 @@ class FluxOptions(LiveOptions):
         if eager is not None and eot is not None and eager > eot:
             raise ValueError("eager_eot_threshold is above eot_threshold. Lower it")
         return self
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return _sent_codec(self.encoding, self.sample_rate)
 
     @property
     def silence_ns(self) -> int:

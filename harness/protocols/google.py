@@ -23,7 +23,7 @@ from plimsoll.harness.protocols._speech.grpc_speech import (
     told_results,
 )
 from plimsoll.harness.protocols._speech.hearing import Account
-from plimsoll.harness.protocols._speech.sending import FrameRules
+from plimsoll.harness.protocols._speech.sending import EncodedOptions, FrameRules
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.rpc.call import GrpcOptions, code_name
 from plimsoll.harness.wire.tokens import Fault
@@ -35,9 +35,10 @@ _END_OF_SINGLE_UTTERANCE, _ACTIVITY_END = 1, 3
 _RESOURCE_EXHAUSTED = 8
 
 
-class GoogleSpeechOptions(LiveCallOptions):
+class GoogleSpeechOptions(LiveCallOptions, EncodedOptions):
     """Options of ``google-speech``. Its quota is 25 KB of audio a message."""
 
+    codecs = CODECS
     rules: ClassVar[FrameRules] = FrameRules("Google Speech", max_bytes=25_600)
 
     api: Literal["v1", "v2"] = "v1"
@@ -66,10 +67,6 @@ class GoogleSpeechOptions(LiveCallOptions):
         if self.speech_end_timeout is not None and not self.voice_activity:
             raise ValueError("speech_end_timeout: it needs voice_activity. Set voice_activity: true")
         return self
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return CODECS[self.encoding], self.sample_rate
 
     @property
     def silence_ns(self) -> int:

@@ -252,8 +252,7 @@ class HttpDialect:
                 orjson.loads(body)
             except orjson.JSONDecodeError as error:
                 raise HarnessFault(
-                    f"target.options.body: it renders to text that is not JSON ({error}): "
-                    f"{outcome.excerpt(body)}. "
+                    f"target.options.body: it renders to text that is not JSON ({error}): {outcome.excerpt(body)}. "
                     "Write values with `| tojson`, or set content_type"
                 ) from None
         return body
@@ -399,5 +398,6 @@ PROTOCOLS = (
         HttpOptions,
         bundled=True,
         any_route=True,
+        servers=("bentoml", "ray", "ray-serve", "fastapi"),
     ),
 )

@@ -514,6 +514,7 @@ PROTOCOLS = (
         KserveOptions,
         streaming=False,
         bundled=True,
+        servers=("triton", "mlserver", "openvino", "ovms"),
     ),
     ProtocolSpec(
         "kserve-v2-grpc",
@@ -523,6 +524,7 @@ PROTOCOLS = (
         streaming=False,
         bundled=True,
         grpc=True,
+        servers=("triton", "mlserver", "openvino", "ovms"),
     ),
     ProtocolSpec(
         "triton-stream",

@@ -110,5 +110,6 @@ PROTOCOLS = (
         over_http(llamacpp_dialect),
         LlamaCppOptions,
         answers=("content",),
+        servers=("llama.cpp",),
     ),
 )

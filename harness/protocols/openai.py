@@ -245,6 +245,15 @@ class EmbeddingDialect:
             outcome.fail(exchange, outcome.PROTOCOL, text)
 
 
+#: Servers that speak several of OpenAI's protocols, and those that are asked for chat alone.
+SERVERS = (
+    *("vllm", "sglang", "tensorrt-llm", "trtllm", "tensorrt", "nim", "lmdeploy", "litellm", "localai", "mistral"),
+)
+_OF_CHAT_ONLY = (
+    *("openvino", "ovms", "kserve", "tgi", "ollama", "llamacpp", "llama.cpp"),
+    *("bentoml", "ray", "ray-serve", "fastapi", "azure", "azure-openai"),
+)
+
 PROTOCOLS = (
     ProtocolSpec(
         "openai-chat",
@@ -253,6 +262,7 @@ PROTOCOLS = (
         GenerationOptions,
         bundled=True,
         lists_models=True,
+        servers=(*SERVERS, *_OF_CHAT_ONLY),
     ),
     ProtocolSpec(
         "openai-completions",
@@ -261,6 +271,7 @@ PROTOCOLS = (
         GenerationOptions,
         bundled=True,
         lists_models=True,
+        servers=SERVERS,
     ),
     ProtocolSpec(
         "openai-embeddings",
@@ -270,5 +281,6 @@ PROTOCOLS = (
         streaming=False,
         bundled=True,
         lists_models=True,
+        servers=SERVERS,
     ),
 )

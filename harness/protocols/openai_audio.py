@@ -357,6 +357,7 @@ PROTOCOLS = (
         lists_models=True,
         bundled_model="recogniser",
         source="audio",
+        servers=("whisper",),
     ),
     ProtocolSpec(
         "openai-speech",

@@ -23,6 +23,7 @@ from plimsoll.harness.protocols._http.json_stream import (
     mergeable,
     messages_of,
 )
+from plimsoll.harness.protocols.openai import SERVERS
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head, join_path
@@ -171,5 +172,6 @@ PROTOCOLS = (
         bundled=True,
         lists_models=True,
         answers=("delta if type == response.output_text.delta", "output[-1].content[0].text"),
+        servers=SERVERS,
     ),
 )

@@ -15,6 +15,7 @@ from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._grpc.descriptors import shipped
 from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, LiveCallOptions, Recognition, Synthesis
 from plimsoll.harness.protocols._speech.hearing import Account, ns_of
+from plimsoll.harness.protocols._speech.sending import EncodedOptions
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.rpc.call import GrpcOptions
 from plimsoll.harness.wire.tokens import timing_of
@@ -27,8 +28,10 @@ _ENDPOINTING_MS = 300
 Encoding = Literal["LINEAR16", "FLOAT32", "MULAW", "ALAW"]
 
 
-class RecogniseOptions(LiveCallOptions):
+class RecogniseOptions(LiveCallOptions, EncodedOptions):
     """Options of ``plimsoll-speech``."""
+
+    codecs = CODECS
 
     encoding: Encoding = "LINEAR16"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -36,10 +39,6 @@ class RecogniseOptions(LiveCallOptions):
     single_utterance: bool = False
     endpointing_ms: int = Field(default=_ENDPOINTING_MS, ge=1, le=60_000)
     finish: Literal["endpoint", "close"] = "endpoint"
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return CODECS[self.encoding], self.sample_rate
 
     @property
     def silence_ns(self) -> int:

@@ -21,6 +21,7 @@ from plimsoll.harness.protocols._speech.grpc_speech import (
     told_results,
 )
 from plimsoll.harness.protocols._speech.hearing import Account, ns_of
+from plimsoll.harness.protocols._speech.sending import EncodedOptions
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.rpc.call import GrpcOptions
 
@@ -40,8 +41,10 @@ class Endpointing(Options):
     stop_threshold_eou: float | None = Field(default=None, ge=0, le=1)
 
 
-class RivaAsrOptions(LiveCallOptions):
+class RivaAsrOptions(LiveCallOptions, EncodedOptions):
     """Options of ``riva-asr``."""
+
+    codecs = CODECS
 
     encoding: Literal["LINEAR_PCM", "MULAW", "ALAW", "OGGOPUS"] = "LINEAR_PCM"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -53,10 +56,6 @@ class RivaAsrOptions(LiveCallOptions):
     custom: dict[str, str] = {}
     finish: Literal["endpoint", "close"] = "endpoint"
     metadata: dict[str, str] = {}
-
-    @property
-    def sent_as(self) -> tuple[str, int]:
-        return CODECS[self.encoding], self.sample_rate
 
     @property
     def silence_ns(self) -> int:
@@ -123,12 +122,7 @@ def synthesis(target: Target) -> Synthesis:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "riva-asr",
-        "NVIDIA Riva: live recognition",
-        over_grpc(recognition),
-        RivaAsrOptions,
-        source="audio",
-        grpc=True,
+        "riva-asr", "NVIDIA Riva: live recognition", over_grpc(recognition), RivaAsrOptions, source="audio", grpc=True
     ),
     ProtocolSpec("riva-tts", "NVIDIA Riva: speech as a stream", over_grpc(synthesis), RivaTtsOptions, grpc=True),
 )

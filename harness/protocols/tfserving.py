@@ -336,6 +336,7 @@ PROTOCOLS = (
         streaming=False,
         source="tensors",
         answers=("predictions", "outputs"),
+        servers=("tensorflow", "tensorflow-serving", "tf-serving"),
     ),
     ProtocolSpec(
         "tfserving-grpc",
@@ -345,5 +346,6 @@ PROTOCOLS = (
         streaming=False,
         grpc=True,
         source="tensors",
+        servers=("tensorflow", "tensorflow-serving", "tf-serving"),
     ),
 )

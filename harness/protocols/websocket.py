@@ -8,9 +8,8 @@ and ``audio_path`` each message counts as output, and without ``done`` a session
 from __future__ import annotations
 
 import base64
-import binascii
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
@@ -22,7 +21,7 @@ from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._http.body_template import BodyTemplate
 from plimsoll.harness.protocols._speech.codecs import Decoder, decodable, decoder, encodable
-from plimsoll.harness.protocols._speech.hearing import Endpoint, Event, Sound, Transcript, put_sounds, put_transcripts
+from plimsoll.harness.protocols._speech.hearing import Account, Transcript, put_sounds, put_transcripts
 from plimsoll.harness.protocols._speech.sending import LiveAudio, LiveOptions
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
@@ -110,17 +109,13 @@ class WebSocketOptions(LiveOptions):
 
 @dataclass(slots=True)
 class _Reading:
-    """What the messages of one session said."""
+    """What the messages of one session said. ``output`` holds the numbers of those that are part of the answer."""
 
-    events: list[Event]
-    sounds: list[Sound]
-    output: list[int]
+    account: Account = field(default_factory=Account)
+    output: list[int] = field(default_factory=list)
     first_answer_ns: int = -1
     n_in: int = -1
     n_out: int = -1
-    fault: tokens.Fault | None = None
-    broken: str | None = None
-    segment: int = 0
 
 
 class WebSocketDialogue:
@@ -188,25 +183,26 @@ class WebSocketDialogue:
 
     def settle(self, exchange: Exchange) -> None:
         options = self._options
-        reading = _Reading([], [], [])
+        reading = _Reading()
+        account = reading.account
         play = decoder(options.output_codec, options.output_rate)
         heard = messages_of(exchange)
         for i, (t_ns, message, text) in enumerate(heard):
             self._read(reading, i, t_ns, message, text, play)
-            if reading.fault is not None or reading.broken is not None:
+            if account.fault is not None or account.broken is not None:
                 break
         script: Script = exchange.request.script
         if script.clip is not None and options.text_path is not None:
-            put_transcripts(exchange, script.clip, reading.events, options.audio.normaliser)
-        if reading.sounds:
-            put_sounds(exchange, reading.sounds)
+            put_transcripts(exchange, script.clip, account.events, options.audio.normaliser)
+        if account.sounds:
+            put_sounds(exchange, account.sounds)
         elif script.clip is None:
             outcome.put_chunks(exchange, array("q", [heard[i][0] for i in reading.output]), reading.first_answer_ns)
             outcome.count_tokens(exchange, reading.n_in, reading.n_out, exchange.status == outcome.OK)
-        if reading.fault is not None:
-            outcome.fail_by(exchange, reading.fault)
-        elif reading.broken is not None:
-            outcome.fail(exchange, outcome.PROTOCOL, reading.broken)
+        if account.fault is not None:
+            outcome.fail_by(exchange, account.fault)
+        elif account.broken is not None:
+            outcome.fail(exchange, outcome.PROTOCOL, account.broken)
         elif not reading.output:
             outcome.fail(exchange, outcome.PROTOCOL, "empty session: no output")
 
@@ -224,18 +220,20 @@ class WebSocketDialogue:
             if options.text_path is None and options.audio_path is None:
                 self._output(reading, i, t_ns)  # plain text
             else:
-                reading.broken = f"message {i + 1} is not JSON: {outcome.excerpt(message)}"
+                reading.account.broken = f"message {i + 1} is not JSON: {outcome.excerpt(message)}"
             return
         if self._truthy("error_path", said):
             kind = said.get("error_type") if isinstance(said, dict) else None
-            reading.fault = tokens.fault_of({"error": self._find("error_path", said), "error_type": kind})
+            reading.account.fault = tokens.fault_of({"error": self._find("error_path", said), "error_type": kind})
             return
         n_in, n_out = (tokens.count(self._find(f"{name}_tokens_path", said)) for name in ("prompt", "output"))
         reading.n_in, reading.n_out = (n_in if n_in >= 0 else reading.n_in), (n_out if n_out >= 0 else reading.n_out)
         if options.endpoint is not None and options.endpoint.encode() in message:
-            reading.events.append(Endpoint(t_ns))
+            reading.account.ended(t_ns)
         if options.audio_path is not None:
-            self._sound_in_text(reading, i, t_ns, self._find("audio_path", said), play)
+            sound = self._find("audio_path", said)
+            if isinstance(sound, str):
+                self._sound(reading, i, t_ns, sound, play)
         if options.text_path is not None:
             self._text(reading, i, t_ns, said)
         elif options.audio_path is None and options.binary == "ignore":
@@ -250,35 +248,29 @@ class WebSocketDialogue:
         self._output(reading, i, t_ns)
         final = self._truthy("final_path", said)
         segment = self._find("segment_path", said)
-        number = segment if type(segment) is int else reading.segment
+        number = segment if type(segment) is int else reading.account.segment
         cursor = self._find("cursor_path", said)
         reached = round(cursor * 1e9) if type(cursor) in (int, float) and 0 <= cursor < 1e6 else -1
-        reading.events.append(Transcript(t_ns, number, str(value), final, reached))
+        reading.account.events.append(Transcript(t_ns, number, str(value), final, reached))
         if final and "segment_path" not in self._paths:
-            reading.segment += 1
+            reading.account.segment += 1
 
     def _output(self, reading: _Reading, i: int, t_ns: int) -> None:
         reading.output.append(i)
         if reading.first_answer_ns < 0:
             reading.first_answer_ns = t_ns
 
-    def _sound(self, reading: _Reading, i: int, t_ns: int, data: bytes, play: Decoder) -> None:
-        try:
-            samples = play.feed(data)
-        except ValueError as error:
-            reading.broken = f"message {i + 1}: the audio can't be decoded: {error}"
-            return
-        if len(samples):
+    def _sound(self, reading: _Reading, i: int, t_ns: int, data: bytes | str, play: Decoder) -> None:
+        account = reading.account
+        before = len(account.sounds)
+        if isinstance(data, str):
+            account.sounded_base64(t_ns, data, play)
+        else:
+            account.sounded(t_ns, data, play)
+        if account.broken is not None:
+            account.broken = f"message {i + 1}: {account.broken}"
+        if len(account.sounds) > before:
             self._output(reading, i, t_ns)
-            reading.sounds.append(Sound(t_ns, samples, play.rate))
-
-    def _sound_in_text(self, reading: _Reading, i: int, t_ns: int, value: Any, play: Decoder) -> None:
-        if not isinstance(value, str) or not value:
-            return
-        try:
-            self._sound(reading, i, t_ns, base64.b64decode(value, validate=True), play)
-        except binascii.Error as error:
-            reading.broken = f"message {i + 1}: the audio is not base64: {error}"
 
     def _find(self, name: str, said: Any) -> Any:
         return pointer.select(said, self._paths[name]) if name in self._paths else pointer.MISSING

@@ -185,5 +185,6 @@ PROTOCOLS = (
         over_websocket(WhisperLiveDialogue),
         WhisperLiveOptions,
         source="audio",
+        servers=("whisper",),
     ),
 )

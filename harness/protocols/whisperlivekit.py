@@ -147,5 +147,6 @@ PROTOCOLS = (
         over_websocket(WhisperLiveKitDialogue),
         WhisperLiveKitOptions,
         source="audio",
+        servers=("whisper",),
     ),
 )

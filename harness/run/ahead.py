@@ -168,8 +168,7 @@ class Ahead:
     def _warn(self, error: OSError) -> None:
         self.notice(
             f"warning: {self.directory.path} takes no files before the run ({error.strerror}): were it killed, it "
-            "could not be sealed "
-            "afterwards. Make room there"
+            "could not be sealed afterwards. Make room there"
         )
 
 
@@ -210,7 +209,7 @@ def _checked(document: Any) -> Begun:
     ):
         raise ValueError("a number in the manifest is out of range")
     if document["dealing"] not in get_args(Dealing) or not isinstance(document["announced"], bool):
-        raise ValueError("dealing or announced is none that we know")
+        raise ValueError("dealing or announced has a value that this version does not know")
     mine = document["mine"]
     if not isinstance(document["agent"], str) or any(not isinstance(shard, int) for shard in mine):
         raise ValueError("agent or mine is of another type")

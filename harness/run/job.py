@@ -17,7 +17,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
-from plimsoll.harness.protocols._discovery import outside, protocols
+from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
 from plimsoll.harness.run import bundled, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
@@ -36,7 +36,7 @@ from plimsoll.harness.secrecy.secrets import (
 from plimsoll.harness.transport.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.blocks.section import sections
-from plimsoll.scenarios.flags import COMMAND_LINE, Flags
+from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
@@ -45,44 +45,6 @@ from plimsoll.slo.objectives.objective import Objective
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
-#: Names of servers and of services, which are often given for what is sent to them.
-_SPOKEN_BY = {
-    **dict.fromkeys(
-        (
-            "vllm",
-            "sglang",
-            "openai",
-            "tensorrt-llm",
-            "trtllm",
-            "tensorrt",
-            "nim",
-            "lmdeploy",
-            "litellm",
-            "localai",
-            "mistral",
-        ),
-        ("openai-chat", "openai-completions", "openai-embeddings", "openai-responses"),
-    ),
-    **dict.fromkeys(("openvino", "ovms"), ("kserve-v2", "kserve-v2-grpc", "openai-chat")),
-    "triton": ("triton-stream", "triton-generate", "kserve-v2", "kserve-v2-grpc"),
-    "kserve": ("kserve-v2", "kserve-v2-grpc", "openai-chat"),
-    "mlserver": ("kserve-v2", "kserve-v2-grpc"),
-    "tgi": ("tgi-generate", "openai-chat"),
-    "ollama": ("ollama-chat", "ollama-generate", "openai-chat"),
-    "llamacpp": ("llamacpp-completion", "openai-chat"),
-    "llama.cpp": ("llamacpp-completion", "openai-chat"),
-    "anthropic": ("anthropic-messages",),
-    "riva": ("riva-asr", "riva-tts"),
-    **dict.fromkeys(("tensorflow", "tensorflow-serving", "tf-serving"), ("tfserving", "tfserving-grpc")),
-    **dict.fromkeys(("bentoml", "ray", "ray-serve", "fastapi"), ("http", "openai-chat")),
-    **dict.fromkeys(("azure", "azure-openai"), ("openai-chat", "azure-stt", "azure-tts")),
-    "google": ("google-speech", "google-tts"),
-    "deepgram": ("deepgram-listen", "deepgram-flux", "deepgram-speak"),
-    "elevenlabs": ("elevenlabs-scribe", "elevenlabs-tts"),
-    "cartesia": ("cartesia-stt", "cartesia-turns", "cartesia-tts"),
-    "kyutai": ("kyutai-stt", "kyutai-tts"),
-    "whisper": ("openai-transcriptions", "whisperlive", "whisperlivekit"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +67,7 @@ def hold(name: str | Document | None) -> Document | None:
         raise HarnessFault(error.errors) from None
 
 
-def find_scenario(name: str | Document | None, flags: Flags) -> Scenario:
+def find_scenario(name: str | Document | None, flags: Mapping[str, Any]) -> Scenario:
     """The named scenario with the flags over it. Raises ScenarioError with everything wrong with it."""
     if name is not None:
         return with_flags(load(name), **flags)
@@ -115,7 +77,7 @@ def find_scenario(name: str | Document | None, flags: Flags) -> Scenario:
 
 def prepare(
     scenario_name: str | Document | None,
-    flags: Flags,
+    flags: Mapping[str, Any],
     slo: Sequence[str] | Asked,
     format_texts: Sequence[str],
     out: Path | None,
@@ -136,9 +98,9 @@ def prepare(
     except ScenarioError as error:
         errors += error.errors
         if scenario_name is None:
-            errors += _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", dict(flags.get("options") or {}))[
-                1
-            ]
+            options = dict(flags.get("options") or {})
+            problems = _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", options)[1]
+            errors += _lined(problems, COMMAND_LINE, None, flags)
         else:
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
@@ -150,7 +112,7 @@ def prepare(
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
         target, headers, problems = _target(scenario)
-        errors += _lined(problems, scenario, scenario_name, flags)
+        errors += _lined(problems, scenario.name, scenario_name, flags)
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
     directory = rundir.create(out or default_out(scenario.name))
@@ -162,17 +124,17 @@ def prepare(
     return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
 
 
-def _lined(errors: list[str], scenario: Scenario, name: str | Document | None, flags: Flags) -> list[str]:
-    """Errors of the target with the flag that gave what is wrong, or with the file and the line."""
+def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
+    """Errors of the target at ``where`` with the flag that gave what is wrong, or with the file and the line."""
     found: list[str] = []
     options = flags.get("options") or {}
     for text in errors:
-        begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)(?:\.(\w+))?", text)
+        begin = re.match(rf"{re.escape(where)}: ?target\.(\w+)(?:\.(\w+))?", text)
         if begin is None:
             found.append(text)
         elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
             written = document(name)
-            found += written.placed([written.where + text[len(scenario.name) :]])
+            found += written.placed([written.where + text[len(where) :]])
         elif begin[1] == "options" and begin[2]:
             found.append(f"--option {begin[2]}{text[begin.end() :]}")
         else:
@@ -235,10 +197,10 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     if not isinstance(protocol, str):
         return {}, []  # said already: it is no text
     if protocol not in known:
-        near = _SPOKEN_BY.get(protocol.lower()) or tuple(get_close_matches(protocol, known, n=3))
+        near = get_close_matches(protocol, known, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Use one of {', '.join(sorted(known))}"
-        if protocol.lower() in _SPOKEN_BY:
-            hint = f"{protocol} names a server, and a protocol is what is sent to it. Give one of {', '.join(near)}"
+        if spoken := spoken_by(protocol):
+            hint = f"{protocol} names a server, and a protocol is what is sent to it. Give one of {', '.join(spoken)}"
         for error in outside().errors:
             _warn(str(error))
         return {}, [f"{where}:target.protocol: {protocol!r:.60} is unknown. {hint}"]

@@ -7,7 +7,7 @@ preset, and how sure the verdict must be. Nothing is judged here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -64,7 +64,8 @@ class Asked:
     """The flags as given: ``--slo``, ``--goodput``, ``--preset``, ``--confidence``, ``--production-rate``.
 
     ``where``: what errors name as the place of ``slo``, the flag or a section of a file. ``limits_alone``: limits on
-    single requests need no other objective, for they say what good means in rates that are shown or compared.
+    single requests need no other objective, for they say what good means in rates that are shown or compared. ``held``:
+    what was read from them before, with its errors.
     """
 
     slo: Sequence[str] = ()
@@ -74,6 +75,12 @@ class Asked:
     production_per_s: float | None = None
     where: str = "--slo"
     limits_alone: bool = False
+    held: tuple[Promises, tuple[str, ...]] | None = field(default=None, repr=False)
+
+    def hold(self) -> Asked:
+        """With its files as they are now: a series reads them once, so that every run of it is judged alike."""
+        promises, errors = read_promises(self)
+        return replace(self, held=(promises, tuple(errors)))
 
     @property
     def any_objective(self) -> bool:
@@ -83,6 +90,8 @@ class Asked:
 
 def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
     """The promises that flags make, and every error in them, each with its flag."""
+    if asked.held is not None:
+        return asked.held[0], list(asked.held[1])
     found: list[Objective] = []
     slos: list[Slo] = []
     documents: list[str] = []
@@ -137,7 +146,7 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
 
 def of_scenario(name: str, objectives: Sequence[str], asked: Asked | None = None) -> tuple[Promises, list[str]]:
     """The promises that a scenario makes, judged as ``asked`` says, and every error in them."""
-    return read_promises(replace(asked or Asked(), slo=objectives, where=f"{name}:objectives:"))
+    return read_promises(replace(asked or Asked(), slo=objectives, where=f"{name}:objectives:", held=None))
 
 
 def _is_file(text: str) -> bool:

@@ -43,8 +43,7 @@ async def preflight(target: Target) -> None:
                 f"it does not speak TLS; without it the URL begins with {CLEARTEXT[urlsplit(target.url).scheme]}://"
             )
         raise HarnessFault(
-            f"target.url: cannot connect to {public_url(target.url)} ({reason}). Nothing was sent. Is "
-            "the server "
+            f"target.url: cannot connect to {public_url(target.url)} ({reason}). Nothing was sent. Is the server "
             "running, and is the address right?",
             ExitCode.UNREACHABLE,
         ) from None

@@ -178,8 +178,7 @@ def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OS
                 shutil.rmtree(folder, ignore_errors=True)
     fault = (
         f"the run could not be sealed in {path} ({error.strerror}), nor in {', '.join(tried)}: it was judged from "
-        "memory, and what the "
-        f"workers wrote is left in {sealed.directory.segments}"
+        f"memory, and what the workers wrote is left in {sealed.directory.segments}"
     )
     facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
     return replace(sealed, facts=facts, notes=(fault,), whole=False)

@@ -65,13 +65,12 @@ def open_run(path: Path) -> Sealed:
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
             if segment_files(path / "segments"):
                 raise HarnessFault(
-                    f"{path}: rows of a run are in segments, and {BEGUN}, which says of what run, is gone. Restore it, "
-                    "or run it again"
+                    f"{path}: the segments hold rows of a run, but {BEGUN}, which names the run, is missing. Restore "
+                    "it, or run again"
                 )
             raise HarnessFault(
-                f"{path}: nothing of this run's plan is here. It was cut off before that, and nothing was sent, or it "
-                "has only just begun, "
-                "or the disk took no file (a warning said so). Run it again"
+                f"{path}: the plan of this run is missing. Either it was cut off before that, and nothing was sent, "
+                "or it has only just begun, or the disk was full (a warning said so). Run it again"
             )
     return open_sealed(path)
 
@@ -85,9 +84,7 @@ def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
                 directory.segments.rmdir()
             return open_sealed(directory.path)
         if not directory.file(BEGUN).is_file():
-            raise HarnessFault(
-                f"{directory.path}: this run was sealed in another folder just now, by whoever said where"
-            )
+            raise HarnessFault(f"{directory.path}: another command has just sealed this run in a folder of its own")
         try:
             return _sealed_alone(directory, begun)
         except _BROKEN as error:
@@ -111,16 +108,14 @@ def _claimed(folder: Path, begun: Begun) -> int:
         except (BlockingIOError, FileNotFoundError):
             if time.monotonic() > until:
                 raise HarnessFault(
-                    f"{folder.parent}: the run is still going on ({who}: its workers outlived it), or somebody else is "
-                    "sealing it. Wait "
-                    "until that is over"
+                    f"{folder.parent}: the run is still going on ({who}: its workers outlived it), or another command "
+                    "is sealing it. Wait until that is over"
                 ) from None
             time.sleep(0.05)
         except OSError as error:
             raise HarnessFault(
-                f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what "
-                "belongs there, or "
-                "remove it: rows that came are lost then"
+                f"{folder}: the run was cut off, and this folder of it can't be opened ({error.strerror}). Put back "
+                "what belongs there, or remove it, which loses the rows in it"
             ) from None
     raise HarnessFault(f"{folder.parent}: the run is still going on ({who}). Wait until it is over")
 
@@ -274,7 +269,7 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
     if len(runs) > 1:
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
     if own is not None and out is not None:
-        errors.append(f"--out {out}: {run} was cut off, and is sealed where it is. Leave --out out")
+        errors.append(f"--out {out}: {run} was cut off, and such a run is sealed in its own folder. Leave --out out")
     if errors:
         raise HarnessFault(errors)
     for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:

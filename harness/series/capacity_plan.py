@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
@@ -153,7 +153,7 @@ def document(folder: Path, asked: Asked, evidence: Evidence, seen: Seen, command
         exit_code=int(ExitCode.INCONCLUSIVE),
         reasons=list(evidence.reasons),
         folder=str(folder),
-        kind=evidence.kind,  # type: ignore[arg-type]
+        kind=evidence.kind,
         name=evidence.name,
         objectives=list(evidence.objectives),
         confidence=evidence.confidence,
@@ -287,7 +287,7 @@ class Evidence:
     not keep up; ``at``: the run whose answers say what a request brings; ``notes``: what to be wary of.
     """
 
-    kind: str
+    kind: Literal["search", "sweep", "run"]
     name: str
     objectives: tuple[str, ...]
     capacity: Capacity | None

@@ -89,9 +89,7 @@ class Ledger:
         if differing := [*differing, *more]:
             raise HarnessFault(
                 [f"--resume: {self.out}: {text}" for text in differing]
-                + [
-                    f"--resume: {self.out} is another {self.whole}. Give what it was begun with, or name a new folder",
-                ]
+                + [f"--resume: {self.out} is another {self.whole}. Give what it was begun with, or name a new folder"]
             )
 
     def save(self, document: Mapping[str, Any]) -> None:

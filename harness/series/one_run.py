@@ -4,7 +4,6 @@ code.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import segment_files
 from plimsoll.harness.live.place import Place
+from plimsoll.harness.process import interrupts
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.attempts import (
     as_noted,
@@ -156,7 +156,7 @@ def make(
 def reach(job: Job) -> None:
     """One connection to an endpoint that is not ours to start. Raises HarnessFault (exit 5) if there is none."""
     if job.bundled is None and protocols()[job.target.protocol].needs_url:
-        asyncio.run(preflight(job.target))
+        interrupts.run(preflight(job.target))
 
 
 def run_job(prepared: Prepared, *, as_json: bool, staff: Staff = ALONE) -> int:
@@ -306,7 +306,7 @@ def carry_out(
             )
             chosen = {"workers": checked.workers}
             job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
-        outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
+        outcome = interrupts.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
         if prepared.job.directory.file(BEGUN).is_file():  # a defect of ours, after t0

@@ -110,7 +110,9 @@ class ProtocolSpec:
     where no model is named, the first that the endpoint's ``/v1/models`` lists is asked for. ``source`` is the
     kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
     numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole
-    answer, the first that leads somewhere; none: the usual places.
+    answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
+    small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
+    saying.
     """
 
     name: str
@@ -127,6 +129,7 @@ class ProtocolSpec:
     source: str = "synthetic_text"
     prepare: Callable[[Target], Awaitable[Target]] | None = None
     answers: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
 
     def streams(self, options: Mapping[str, Any]) -> bool:
         """Answers come as streams, as far as ``options`` tell."""

@@ -143,6 +143,5 @@ async def locate(target: Target, alpn: str = "http/1.1") -> Endpoint:
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise HarnessFault(
-            f"target.url: the host {origin.host!r} has no address ({reason}). Check the name",
-            ExitCode.UNREACHABLE,
+            f"target.url: the host {origin.host!r} has no address ({reason}). Check the name", ExitCode.UNREACHABLE
         ) from None

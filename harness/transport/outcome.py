@@ -71,11 +71,7 @@ def fail_by(exchange: Exchange, fault: Fault) -> None:
     fail(exchange, REFUSED if fault.overloaded else HTTP, shown(fault.message))
 
 
-def judge_code(
-    exchange: Exchange,
-    success: Collection[int] = range(200, 300),
-    shed: Collection[int] = SHED,
-) -> bool:
+def judge_code(exchange: Exchange, success: Collection[int] = range(200, 300), shed: Collection[int] = SHED) -> bool:
     """Judge the status line; true if the body is worth reading. Also keeps the server-timing header. ``shed``: the
     codes of an overload.
     """

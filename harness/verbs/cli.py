@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.process import interrupts
 from plimsoll.harness.secrecy.redaction import Guarded
 from plimsoll.harness.verbs.flags import Verb
 
@@ -120,12 +121,21 @@ def main() -> None:
         _complain(fault.errors)
         sys.exit(fault.code)
     except KeyboardInterrupt:
-        _complain(["interrupted"])
+        _interrupted()
         sys.exit(ExitCode.INTERRUPTED)
+    except SystemExit as end:
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Typer says no word of it
+            _interrupted()
+        raise
     except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
         traceback.print_exc()
         _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])
         sys.exit(INTERNAL)
+
+
+def _interrupted() -> None:
+    interrupts.settle()
+    _complain(["interrupted"])
 
 
 def _complain(errors: list[str]) -> None:

@@ -30,14 +30,16 @@ from plimsoll.harness.verbs.flags import (
 
 
 def coldstart(
-    start: Annotated[str, typer.Option(metavar="'COMMAND'", help="Starts the server; run by the shell.")],
-    url: Annotated[str, typer.Option(help="Where it will answer. Nothing may answer there before.")],
+    start: Annotated[
+        str, typer.Option(metavar="'COMMAND'", help="The command that starts the server, run by the shell.")
+    ],
+    url: Annotated[str, typer.Option(help="Where the server will answer; nothing may answer there before.")],
     scenario: Annotated[
         str | None, typer.Argument(metavar="SCENARIO", help="Whose prompts to send; a file, or a library scenario.")
     ] = None,
     protocol: Protocol = None,
     model: Model = None,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Starts. 6 give an interval at 95 %.")] = 5,
+    repeats: Annotated[int, typer.Option(metavar="N", help="How many starts; 6 give an interval at 95 %.")] = 5,
     ready_timeout: Annotated[str, typer.Option(metavar="D", help="Give a start up after this.")] = "10m",
     path: Annotated[
         str | None, typer.Option(help="Health route to ask; else /health, /v2/health/ready or /ping.")
@@ -45,12 +47,19 @@ def coldstart(
     requests: Annotated[
         int | None, typer.Option(metavar="N", help="Requests after the first one, one at a time. Default: 120.")
     ] = None,
-    duration: Annotated[str | None, typer.Option(metavar="D", help="Or: send for this long.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Send them in an open loop at this rate.")] = None,
-    stop: Annotated[
-        str | None, typer.Option(metavar="'COMMAND'", help="Stops it before SIGTERM, e.g. 'docker stop NAME'.")
+    duration: Annotated[
+        str | None, typer.Option(metavar="D", help="Send for this long instead of a number of requests.")
     ] = None,
-    stop_timeout: Annotated[str, typer.Option(metavar="D", help="SIGKILL after this.")] = "30s",
+    rate: Annotated[float | None, typer.Option(help="Send them in an open loop, so many a second.")] = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'COMMAND'", help="A command that stops the server before SIGTERM is sent, e.g. 'docker stop NAME'."
+        ),
+    ] = None,
+    stop_timeout: Annotated[
+        str, typer.Option(metavar="D", help="Kill a server (SIGKILL) that has not stopped after this.")
+    ] = "30s",
     between: Annotated[
         str | None, typer.Option(metavar="'COMMAND'", help="Run before each start, e.g. to drop the page cache.")
     ] = None,

@@ -26,8 +26,12 @@ def compare(
         typer.Option(metavar="Q", help="Compare this, e.g. 'p99(ttft)' or 'p99(ttft) 10%'. Repeatable."),
     ] = None,
     tolerance: Annotated[str, typer.Option(metavar="P", help="A change up to this is of no interest.")] = "5%",
-    share_tolerance: Annotated[str, typer.Option(metavar="P", help="The same for ratios, in points.")] = "1%",
-    confidence: Annotated[str | None, typer.Option(metavar="C", help="Of each interval. Default: 0.95.")] = None,
+    share_tolerance: Annotated[
+        str, typer.Option(metavar="P", help="A change of a share up to so many points is of no interest.")
+    ] = "1%",
+    confidence: Annotated[
+        str | None, typer.Option(metavar="C", help="How sure each interval must be. Default: 0.95.")
+    ] = None,
     slo: Slo = None,
     despite: Annotated[
         list[str] | None,
@@ -60,13 +64,15 @@ def compare(
     repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each arm. Default: 5.")] = None,
     cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs. Default: 2s.")] = None,
     resume: flags.Resume = False,
-    kind: Annotated[str | None, typer.Option(help="As in `run`; so are the next ones.")] = None,
+    kind: Annotated[str | None, typer.Option(help="As in `run`, like the options below.")] = None,
     rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
     arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
     duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long.")] = None,
     queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
-    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
+    max_duration: Annotated[
+        str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever else was asked.")
+    ] = None,
     prompt_tokens: Annotated[int | None, typer.Option(metavar="N", help="Prompt length.")] = None,
     output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")] = None,
     seed: Annotated[int | None, typer.Option(help="Each round's seed is derived from it.")] = None,

@@ -142,7 +142,9 @@ LocustMaster = Annotated[
 ExpectWorkers = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="How many agents to wait for. Default: 1.", show_default=False)
 ]
-LocustWait = Annotated[str | None, typer.Option(metavar="D", help="Wait for them no longer than this. Default: 2m.")]
+LocustWait = Annotated[
+    str | None, typer.Option(metavar="D", help="Wait no longer than this for the agents. Default: 2m.")
+]
 LocustWeb = Annotated[
     str | None, typer.Option(metavar="[HOST:PORT]", help="Serve Locust's page too. Default: 127.0.0.1:8089.")
 ]

@@ -72,7 +72,7 @@ def plan(
     asked = Asked(slo or [], goodput, preset or [], confidence)
     guesses = Guesses(bad_share, power, design_effect, latency or [])
     with errors_too(json_):
-        question = read(scenario, flags, asked, guesses)  # type: ignore[arg-type]
+        question = read(scenario, flags, asked, guesses)
         found = outlook(question.scenario, question.promises, question.assumptions)
     if json_:
         typer.echo(json.dumps(found.document(), indent=1))

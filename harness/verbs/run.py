@@ -62,7 +62,9 @@ def run(
     ] = None,
     queries: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Send at least this many queries (alone and in a closed loop: exactly)."),
+        typer.Option(
+            metavar="N", help="Send at least this many queries; in a closed loop without --duration exactly so many."
+        ),
     ] = None,
     max_duration: Annotated[
         str | None, typer.Option(metavar="D", help="Stop after this, whatever else was asked. Default: no limit.")
@@ -119,7 +121,7 @@ def run(
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     if problems:
         raise HarnessFault(problems)
-    prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
+    prepared = prepare(scenario, flags, asked, format or [], out)
     raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
@@ -128,7 +130,7 @@ def replay(
         str,
         typer.Argument(metavar="RUN_OR_TRACE", help="A run directory, or a trace file (Mooncake, Azure, JSONL, CSV)."),
     ],
-    speed: Annotated[float | None, typer.Option(help="So many times as fast as it was recorded.")] = None,
+    speed: Annotated[float | None, typer.Option(help="How many times as fast as it was recorded.")] = None,
     window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m.")] = None,
     max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
@@ -170,7 +172,7 @@ def replay(
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     if problems := [*one_on_stdout(format or [], json_), *problems]:
         raise HarnessFault(problems)
-    prepared = prepare(base, flags, asked, format or [], out)  # type: ignore[arg-type]
+    prepared = prepare(base, flags, asked, format or [], out)
     raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
@@ -182,7 +184,9 @@ def agent(
         int | None,
         typer.Option(metavar="N", min=1, help="Load-generating processes of this host. Default: as the scenario says."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name in the run, unique in it. Default: the host's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The name of this host in the run, unique there. Default: its own.")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after one run.")] = False,
 ) -> None:
     """Offer this host to distributed runs: wait for a master, send its share of the load, hand the records over."""

@@ -64,7 +64,9 @@ def search(
         str, typer.Option(metavar="D", help="Begin no probe that would end after this; none: no limit.")
     ] = "30m",
     gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs of the endpoint: goodput per GPU too.")] = None,
-    no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Don't run once more at the answer.")] = False,
+    no_confirm: Annotated[
+        bool, typer.Option("--no-confirm", help="Don't confirm the answer with a fresh run.")
+    ] = False,
     url: of_target.Url = None,
     protocol: of_target.Protocol = None,
     model: of_target.Model = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import sys
@@ -93,6 +92,7 @@ def readiness(
 
     Exit 0 when it is ready, 5 when it isn't in time.
     """
+    from plimsoll.harness.process import interrupts
     from plimsoll.harness.run.readiness import wait_ready
     from plimsoll.harness.transport.client import Target
     from plimsoll.scenarios.text.fields import parse_duration
@@ -103,7 +103,7 @@ def readiness(
         raise HarnessFault(f"--timeout: {error}") from None
     if path is not None and not path.startswith("/"):
         raise HarnessFault(f"--path {path}: a route begins with /. Write --path /{path}")
-    found = asyncio.run(wait_ready(Target(url, "http"), limit_ns / 1e9, path))
+    found = interrupts.run(wait_ready(Target(url, "http"), limit_ns / 1e9, path))
     if json_:
         typer.echo(json.dumps({"url": url, "ready_after_s": found.seconds, "route": found.route}))
     else:

@@ -112,10 +112,12 @@ def capacity(
     target_rate: Annotated[float, typer.Option(metavar="R", help="Requests per second to carry, at their peak.")],
     price: Annotated[float | None, typer.Option(metavar="P", help="What one replica costs an hour.")] = None,
     headroom: Annotated[str, typer.Option(metavar="H", help="How full a replica may be with all of them up.")] = "70%",
-    one_down: Annotated[str, typer.Option(metavar="H", help="How full with one of them lost.")] = "85%",
+    one_down: Annotated[
+        str, typer.Option(metavar="H", help="How full a replica may be with one of them lost.")
+    ] = "85%",
     growth: Annotated[str, typer.Option(metavar="G", help="By how much the target will grow, e.g. 30%.")] = "0%",
     gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs of one replica. Default: the search's.")] = None,
-    currency: Annotated[str, typer.Option(help="Of the price.")] = "USD",
+    currency: Annotated[str, typer.Option(help="Currency of the price.")] = "USD",
     series: Annotated[str | None, typer.Option(metavar="LABEL", help="Which series of a sweep.")] = None,
     servers: Annotated[
         int, typer.Option(metavar="C", help="Requests that a replica serves at a time: adds M/M/c to the overlay.")

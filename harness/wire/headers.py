@@ -6,17 +6,7 @@ import re
 
 #: Headers that the transport writes itself, or that would break its framing.
 RESERVED = frozenset(
-    {
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "x-request-id",
-        "expect",
-        "upgrade",
-        "te",
-        "trailer",
-    }
+    {"host", "content-length", "transfer-encoding", "connection", "x-request-id", "expect", "upgrade", "te", "trailer"}
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")

@@ -9,13 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from plimsoll.reference_server.dialects.generation import (
-    TextRequest,
-    answering,
-    messages,
-    refuse,
-    text_request,
-)
+from plimsoll.reference_server.dialects.generation import TextRequest, answering, messages, refuse, text_request
 from plimsoll.reference_server.seams.models import Finish
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.transports.fields import Fields

@@ -58,11 +58,6 @@ def draw(doc: Document, width: int = WIDTH) -> RenderableType:
     return _spaced([*parts, card] if doc.card_last else [card, *parts])
 
 
-def draw_blocks(blocks: Sequence[Block], width: int = WIDTH) -> RenderableType:
-    """Blocks alone, without a card."""
-    return _spaced(_apart(blocks, width))
-
-
 def _apart(blocks: Sequence[Block], width: int) -> list[RenderableType]:
     """Each block, together with those that stand right under it."""
     parts: list[RenderableType] = []

@@ -47,6 +47,7 @@ from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_a
 from plimsoll.reports.svg.ink import Point, area, element, join, line, path, spread, text, text_width
 from plimsoll.reports.svg.plot import FONT, Canvas, Chart, Key, Picture, chart, grid, hover, series, svg
 from plimsoll.reports.wording import signs, units
+from plimsoll.slo.comparison.effects import signed
 from plimsoll.slo.metrics.indicator import in_order, title_of
 
 _WIDE, _NARROW = 1040.0, 420.0
@@ -290,7 +291,9 @@ def _suites(report: ComparisonReport) -> list[Suite]:
         if candidate.outcome == "INVALID" or not cases:
             cases.insert(0, ("comparison", candidate.outcome, "\n".join(candidate.reasons)))
         name = f"{candidate.name} against {report.base.name}"
-        suites.append(Suite(name, f"plimsoll.compare.{candidate.name}", [_case(*case) for case in cases]))
+        runs = next((arm.runs for arm in report.arms if arm.name == candidate.name), [])
+        seconds = sum(run.span_ns for run in runs) / 1e9  # the base's runs would be counted for each candidate
+        suites.append(Suite(name, f"plimsoll.compare.{candidate.name}", [_case(*case) for case in cases], seconds))
     nothing = Case("comparison", report.outcome, "nothing was compared", as_of="INCONCLUSIVE")
     return suites or [Suite("plimsoll compare", "plimsoll.compare", [nothing])]
 
@@ -376,19 +379,7 @@ def change(effect: EffectPart) -> str:
         return units.NOTHING
     if effect.effect is None:
         return units.INFINITE if effect.candidate is None and effect.base is not None else units.NOTHING
-    return step(effect, effect.effect)
-
-
-def step(effect: EffectPart, amount: float) -> str:
-    """A ratio or a difference of shares as a signed change."""
-    if effect.scale == "difference":
-        return _signed(amount * 100, "pt")
-    return f"× {units.significant(amount)}" if amount >= 3 else _signed((amount - 1) * 100, "%")
-
-
-def _signed(amount: float, unit: str) -> str:
-    text = f"{amount:+.2f}" if abs(amount) < 10 else f"{amount:+.1f}"
-    return f"{'0.00' if float(text) == 0 else text.replace('-', '−')} {unit}"
+    return signed(effect.scale, effect.effect)
 
 
 def interval(effect: EffectPart) -> str:
@@ -397,8 +388,8 @@ def interval(effect: EffectPart) -> str:
     unbounded = (low in (None, 0.0) if effect.scale == "ratio" else low is None) and high is None
     if effect.missing or unbounded:
         return units.NOTHING
-    first = "−∞" if low is None else step(effect, low)
-    last = units.INFINITE if high is None else step(effect, high)
+    first = "−∞" if low is None else signed(effect.scale, low)
+    last = units.INFINITE if high is None else signed(effect.scale, high)
     number, _, unit = first.rpartition(" ")
     # One unit for both ends where they share it.
     return f"{number if unit and last.endswith(' ' + unit) and '×' not in first else first} to {last}"
@@ -409,7 +400,7 @@ def within(effect: EffectPart, one: OneRunPart) -> str:
     low, high = one.interval
     spread = ""
     if low is not None and high is not None:
-        spread = f"{step(effect, low)} to {step(effect, high)} by the requests of these two runs; "
+        spread = f"{signed(effect.scale, low)} to {signed(effect.scale, high)} by the requests of these two runs; "
     over = (
         f"{units.count(one.base_over)} of {units.count(one.base_n)}",
         f"{units.count(one.candidate_over)} of {units.count(one.candidate_n)}",

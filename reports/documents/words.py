@@ -190,8 +190,7 @@ def health(validity: Validity) -> str:
     rates = f"{units.rate(validity.achieved_per_s)} against {units.rate(validity.offered_per_s)} offered, "
     return (
         f"{units.count(validity.sent)} of {units.count(validity.planned)} planned requests sent, "
-        f"{rates if validity.offered_per_s else ''}"
-        f"lag p99 {late}, max {worst}{stamp}"
+        f"{rates if validity.offered_per_s else ''}lag p99 {late}, max {worst}{stamp}"
     )
 
 

@@ -59,9 +59,9 @@ def document(doc: Document) -> bytes:
         time = "0" if one.seconds is None else f"{one.seconds:.3f}"
         totals = _totals(one.cases)
         suite = ET.SubElement(root, "testsuite", {"name": _clean(one.name), **totals, "time": time})
-        for tested in one.cases:
+        for index, tested in enumerate(one.cases):
             case = _case(suite, one.class_name, tested.name)
-            case.set("time", time)
+            case.set("time", "0" if index else time)  # all cases judge the same load, which is counted once
             result = level(tested.sign).result
             if result == "skipped":
                 ET.SubElement(case, "skipped", {"message": _clean(tested.message)})

@@ -31,6 +31,7 @@ class RunPart(BaseModel, frozen=True, extra="forbid"):
     plan: Text = ""
     requests: int = 0
     failed: int = 0
+    span_ns: int = Field(default=0, description="how long its load took; 0: unknown")
     reasons: list[Text] = Field(default_factory=list, description="why the run is INVALID")
     unstable: Text | None = None
 

@@ -18,6 +18,8 @@ from plimsoll.reports.svg.plot import Canvas, Picture, svg
 
 ROW = 34.0
 _FOOT = 26.0
+#: Room of the words "no interval", in px.
+_WORDS = 96.0
 #: Changes that an axis of ratios may name.
 _TICKS = (
     0.01,
@@ -127,7 +129,10 @@ def _row(row: Row, index: int, axis: Axis, canvas: Canvas, ratio: bool) -> Marku
 
 def _whisker(row: Row, y: float, axis: Axis) -> Markup:
     if row.low is None and row.high is None:
-        return text(axis.start + 6, y + 4, "no interval", "tick", "start") + _dot(row, y, axis)
+        # The words stand on the side that the dot leaves free.
+        beside = row.middle is not None and axis.at(row.middle) < axis.start + _WORDS
+        x, anchor = (axis.end - 6, "end") if beside else (axis.start + 6, "start")
+        return text(x, y + 4, "no interval", "tick", anchor) + _dot(row, y, axis)
     low = axis.start if row.low is None else axis.at(row.low)
     high = axis.end if row.high is None else axis.at(row.high)
     # An interval may lie beyond the axis as a whole.

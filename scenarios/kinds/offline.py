@@ -69,4 +69,6 @@ KIND = Kind(
     warmup=_warmup,
     slots=lambda params: int(params.max_in_flight),
     size=_samples,
+    one_query=True,
+    aliases={"rate": "expected_rate"},
 )

@@ -215,8 +215,5 @@ def _wrong(path: Path) -> list[str]:
 
 
 SOURCE = Source(
-    name="image",
-    summary="Pictures, seeded or from files, as tensors and as file bytes.",
-    params=Images,
-    build=_build,
+    name="image", summary="Pictures, seeded or from files, as tensors and as file bytes.", params=Images, build=_build
 )

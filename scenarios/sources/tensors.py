@@ -119,9 +119,4 @@ def _build(params: Tensors, seed: int) -> _Samples:
     return _Samples(params, child(seed, "tensors"))
 
 
-SOURCE = Source(
-    name="tensors",
-    summary="Seeded random tensors for KServe v2 endpoints.",
-    params=Tensors,
-    build=_build,
-)
+SOURCE = Source(name="tensors", summary="Seeded random tensors for KServe v2 endpoints.", params=Tensors, build=_build)

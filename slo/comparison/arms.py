@@ -55,7 +55,8 @@ class RunSample:
 
     ``pair``: runs of two arms with the same pair number ran next to each other under one schedule; None when not.
     ``reasons``: why the run is INVALID, empty when it is not. ``unstable``: why the endpoint did not keep up, else
-    None. ``plan``: fingerprint of the schedule, "" when unknown. ``requests``, ``failed``: of the measured phase.
+    None. ``plan``: fingerprint of the schedule, "" when unknown. ``requests``, ``failed``: of the measured phase,
+    which took ``span_ns`` (0: unknown).
     ``profiles``: by indicator, its value at each of ``PROFILE_Q`` (NaN where the run is too short for it).
     """
 
@@ -69,6 +70,7 @@ class RunSample:
     requests: int = 0
     failed: int = 0
     profiles: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: _NO_PROFILES)
+    span_ns: int = 0
 
     @property
     def valid(self) -> bool:
@@ -136,6 +138,7 @@ def sample(
         plan=plan,
         requests=good.n,
         failed=int(np.count_nonzero(records.in_measure & ~records.ok)),
+        span_ns=good.span_ns,
         profiles=MappingProxyType(profiles),
     )
 

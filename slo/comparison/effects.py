@@ -237,12 +237,21 @@ def change(effect: float, m: Measured) -> str:
 
 
 def size(m: Measured, low: float, high: float) -> str:
-    """An interval of the effect: ``0.98 to 1.04``, ``-0.1 to 0.4 points``."""
-    if m.quantity.scale == "difference":
-        return f"{low * 100:.3g} to {high * 100:.3g} points"
-    if math.isinf(low):
+    """An interval of the effect: ``−2.00 % to +4.00 %``, ``−0.10 pt to +0.40 pt``."""
+    scale = m.quantity.scale
+    if scale == "ratio" and math.isinf(low):
         return "infinite"
-    return f"{low:.4g} to {'infinite' if math.isinf(high) else format(high, '.4g')}"
+    return f"{signed(scale, low)} to {'infinite' if math.isinf(high) else signed(scale, high)}"
+
+
+def signed(scale: str, effect: float) -> str:
+    """A ratio, or a difference of shares, as a change with its sign: ``+12.3 %``, ``× 3.2``, ``−0.40 pt``."""
+    if scale == "ratio" and effect >= 3:
+        decimals = max(0, 2 - math.floor(math.log10(float(f"{effect:.3g}"))))
+        return f"× {effect:.{decimals}f}"
+    amount, unit = (effect * 100, "pt") if scale == "difference" else ((effect - 1) * 100, "%")
+    text = f"{amount:+.2f}" if abs(amount) < 10 else f"{amount:+.1f}"
+    return f"{'0.00' if float(text) == 0 else text.replace('-', '−')} {unit}"
 
 
 def _tolerance(m: Measured) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -44,7 +44,10 @@ UNITS = MappingProxyType(
         "": (Decimal(1), "1"),
     }
 )
-_COMPARE = MappingProxyType({"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater})
+Operator = Literal["<=", "<", ">=", ">"]
+_COMPARE: Mapping[Operator, np.ufunc] = MappingProxyType(
+    {"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater}
+)
 RATIOS = ("good", "error", "frame_missed")
 #: Of these, the shares of which less is better.
 BAD_RATIOS = ("error", "frame_missed")
@@ -88,7 +91,7 @@ class Promise(Protocol):
     @property
     def statistic(self) -> str | None: ...
     @property
-    def operator(self) -> Literal["<=", "<", ">=", ">"]: ...
+    def operator(self) -> Operator: ...
     @property
     def threshold(self) -> float: ...
     @property
@@ -109,7 +112,7 @@ class Objective:
     indicator: str
     statistic: str | None
     quantile: Fraction | None
-    operator: Literal["<=", "<", ">=", ">"]
+    operator: Operator
     threshold: float
     threshold_text: str
     unit: str
@@ -169,16 +172,16 @@ def parse(text: str) -> Objective:
 
 def _build(found: re.Match[str]) -> Objective:
     statistic, name = found["statistic"], found["of"] or found["bare"]
-    operator = found["operator"]
-    if operator not in ("<=", "<", ">=", ">"):
-        raise ObjectiveError(f"operator {operator} is none of <=, <, >=, >")
+    operator = next((known for known in _COMPARE if known == found["operator"]), None)
+    if operator is None:
+        raise ObjectiveError(f"operator {found['operator']} is none of {', '.join(_COMPARE)}")
     quantile = None
     if statistic and re.fullmatch(r"p[0-9].*", statistic):
         quantile = _quantile(statistic)
         statistic = f"p{_plain(statistic[1:])}"
     indicator, base, better = _meaning(statistic, name)
     threshold_text, threshold = _threshold(found["number"], found["unit"].replace("µ", "u").replace("μ", "u"), base)
-    asked = Objective(name, statistic, quantile, operator, threshold, threshold_text, base)  # type: ignore[arg-type]
+    asked = Objective(name, statistic, quantile, operator, threshold, threshold_text, base)
     _direction(asked, better, indicator)
     if found["period"]:
         asked = replace(asked, period=_period(asked, found["period"]))

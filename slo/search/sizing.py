@@ -206,12 +206,13 @@ def little(records: Records) -> tuple[Little, ...]:
     rows = records.measured()
     rows = rows.select(rows["status"] != Status.UNSENT)
     found = []
-    for view, since in (("response", "due_ns"), ("service", "sent_ns")):
+    since_when: dict[View, str] = {"response": "due_ns", "service": "sent_ns"}
+    for view, since in since_when.items():
         came = rows[since] >= 0
         arrived, left = rows[since][came], rows["done_ns"][came]
         lost = int(np.count_nonzero((left == -1) & rows.ok[came]))
         if len(arrived) and int(arrived.max()) > 0:
-            found.append(_little(view, arrived, left, lost))  # type: ignore[arg-type]
+            found.append(_little(view, arrived, left, lost))
     return tuple(found)
 
 

@@ -416,6 +416,21 @@ class LiveOptions(Options):
         )
 
 
+class EncodedOptions(LiveOptions):
+    """Options of a protocol whose service names encodings itself: ``codecs`` says which codec each name means."""
+
+    codecs: ClassVar[Mapping[str, str]]
+
+    encoding: str
+    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
+
+    @property
+    def sent_as(self) -> tuple[str, int]:
+        codec = self.codecs[self.encoding]
+        # G.711 is telephone speech unless told otherwise.
+        return codec, self.sample_rate or (8000 if codec in ("mulaw", "alaw") else 16_000)
+
+
 def fed(pieces: Sequence[tuple[int, str]], message: Callable[[str], Message]) -> dict[str, Any]:
     """The fields of a ``Script`` that feeds the pieces of a text, each as ``message`` makes it."""
     return {

@@ -96,7 +96,7 @@ class Wanted:
 
     def _prepared(self, load: Mapping[str, Any], folder: Path) -> Prepared:
         flags: dict[str, Any] = {**self.flags, **load, "warmup": "0s", "objectives": (), "retries": self.retries}
-        return prepare(self.scenario, flags, Promised(), (), folder, command=self.command)  # type: ignore[arg-type]
+        return prepare(self.scenario, flags, Promised(), (), folder, command=self.command)
 
 
 def _as_it_is(scenario: str | Document | None) -> str:
@@ -156,7 +156,7 @@ def check(wanted: Wanted, errors: Sequence[str]) -> None:
     if any(limit == 0 for limit in (wanted.ready_timeout_ns, wanted.stop_timeout_ns)):
         said.append("--ready-timeout and --stop-timeout: give more than 0")
     try:
-        find_scenario(wanted.scenario, {**wanted.flags, **wanted.curve})  # type: ignore[typeddict-item]
+        find_scenario(wanted.scenario, {**wanted.flags, **wanted.curve})
         for make in (wanted.first, wanted.rest):
             with tempfile.TemporaryDirectory() as scratch:
                 make(Path(scratch) / "run")

@@ -8,7 +8,6 @@ interrupted.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shlex
@@ -26,6 +25,7 @@ import numpy as np
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.process import interrupts
 from plimsoll.harness.process.writing import Output, no_room, write_json
 from plimsoll.harness.run.attempts import put_aside, spoiled
 from plimsoll.harness.run.job import Prepared, hold
@@ -146,14 +146,14 @@ def raise_if_answered(wanted: Wanted, within_s: float = 0.0) -> None:
     until = time.monotonic() + within_s
     while True:
         try:
-            asyncio.run(preflight(target))
+            interrupts.run(preflight(target))
         except HarnessFault as fault:
             if fault.code == ExitCode.UNREACHABLE:
                 return
             raise
         if time.monotonic() >= until:
             raise HarnessFault(
-                f"--url {wanted.url}: something answers there already, so no start could be told from it. Stop it, or "
+                f"--url {wanted.url}: something answers there already, so no start can be timed. Stop it, or "
                 "give the port that --start will listen on"
             )
         time.sleep(0.05)
@@ -274,7 +274,7 @@ def _one(wanted: Wanted, number: int, out: Path, folder: Path, staff: Staff) -> 
         except HarnessFault:
             fault = fault or HarnessFault(
                 f"--start: {wanted.url} still answers after the command was stopped. If it serves elsewhere (a "
-                "container, say), give the command that stops that: --stop 'COMMAND'",
+                "container, say), give the command that stops that: --stop 'COMMAND'"
             )
     return Attempt(part, fault, tuple(reports), rest.job.scenario.retries)
 
@@ -295,7 +295,7 @@ def _wait(wanted: Wanted, served: Served, label: str, part: RepeatPart) -> Repea
     tell(f"{label}started, waiting until {wanted.url} is ready ...")
     timeout_s = wanted.ready_timeout_ns / 1e9
     try:
-        ready: Ready = asyncio.run(wait_ready(_target(wanted), timeout_s, wanted.path, pause, served.raise_if_ended))
+        ready: Ready = interrupts.run(wait_ready(_target(wanted), timeout_s, wanted.path, pause, served.raise_if_ended))
     except HarnessFault as fault:
         if fault.code != ExitCode.UNREACHABLE or "--start" in str(fault):
             raise

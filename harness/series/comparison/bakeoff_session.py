@@ -98,10 +98,7 @@ def judge(bakeoff: Bakeoff, out: Path, plan: Interleaving | None = None) -> Bake
 def _same_runs(bakeoff: Bakeoff, out: Path, plan: Interleaving) -> None:
     """Prices, metrics and limits may change after the runs, but not who ran at which loads. Raises HarnessFault."""
     there = {"arms": list(plan.names), "loads": [str(level["label"]) for level in plan.levels]}
-    here = {
-        "arms": [arm.name for arm in bakeoff.arms],
-        "loads": [level.label for level in bakeoff.contest().levels],
-    }
+    here = {"arms": [arm.name for arm in bakeoff.arms], "loads": [level.label for level in bakeoff.contest().levels]}
     said = [
         f"{out}: {what} {', '.join(there[what]) or 'none'} there, {', '.join(here[what]) or 'none'} in the file. "
         "Give the file that it was made by; only prices, metrics and tolerances may differ"

@@ -148,7 +148,7 @@ def _which_to_keep(wanted: Wanted, names: Sequence[str]) -> list[str]:
 def _of_scenario(scenario: str, load: Mapping[str, Any]) -> list[str]:
     """What is wrong with the scenario, besides: all errors are told at once."""
     try:
-        find_scenario(scenario, dict(load))  # type: ignore[arg-type]
+        find_scenario(scenario, load)
     except ScenarioError as error:
         return error.errors
     return []

@@ -138,7 +138,7 @@ def read(out: Path) -> Interleaving:
         )
         labels = {str(level["label"]) for level in found.levels}
         if strange := next((s.number for s in found.slots if s.arm not in found.names or s.level not in labels), None):
-            raise ValueError(f"run {strange} is of none of its arms and loads")
+            raise ValueError(f"run {strange} belongs to none of its arms and loads")
         return found
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(

@@ -28,7 +28,6 @@ from plimsoll.harness.series.comparison.arms import BUNDLED, Arm, public
 from plimsoll.harness.series.comparison.interleave import Interleaving, Slot
 from plimsoll.harness.series.one_run import ALONE, Made, Staff, make, reach
 from plimsoll.harness.series.publish import tell
-from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.spec import Document, ScenarioError, TargetSection
 from plimsoll.scenarios.text.fields import format_duration
 
@@ -58,8 +57,8 @@ class Contest:
     whole: str = "comparison"
 
     def held(self) -> Contest:
-        """With the scenario's file as it is now, whatever becomes of it. Raises HarnessFault."""
-        return replace(self, scenario=hold(self.scenario))
+        """With the files of the scenario and of the objectives as they are now. Raises HarnessFault."""
+        return replace(self, scenario=hold(self.scenario), asked=self.asked.hold())
 
     def about(self, arm: Arm, text: str) -> str:
         """What is wrong with an arm, with its name where that helps."""
@@ -142,7 +141,7 @@ def carry_out_all(
 def check(contest: Contest) -> Interleaving:
     """The whole order, nothing made yet. Raises HarnessFault with every error of every arm and load."""
     try:
-        base = find_scenario(contest.scenario, _flags(contest.flags))
+        base = find_scenario(contest.scenario, contest.flags)
     except ScenarioError as error:
         raise HarnessFault(error.errors) from None
     errors: list[str] = []
@@ -172,15 +171,11 @@ def check(contest: Contest) -> Interleaving:
     )
 
 
-def _flags(given: Mapping[str, Any]) -> Flags:
-    return dict(given)  # type: ignore[return-value]
-
-
 def _prepare(contest: Contest, arm: Arm, level: Level, seed: int, folder: Path) -> Prepared:
     """One run, checked. Raises HarnessFault."""
     flags = {**contest.flags, **{key: value for key, value in arm.flags().items() if value is not None}}
     flags = {**flags, **dict(level.flags), "seed": seed}
-    prepared = prepare(contest.scenario, _flags(flags), contest.asked, (), folder, command=public_command(contest.arms))
+    prepared = prepare(contest.scenario, flags, contest.asked, (), folder, command=public_command(contest.arms))
     if arm.url is None and prepared.job.bundled is not None:
         raise HarnessFault(f"it has no url, and the scenario names none. Give one, or {BUNDLED} for the bundled server")
     if arm.url != BUNDLED:

@@ -27,7 +27,7 @@ from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import judge_objective
 from plimsoll.slo.records.records import IntArray, Records, Status
-from plimsoll.slo.search.probe import Next, Probe, hopeless, hopeless_at, multiples
+from plimsoll.slo.search.probe import Found, Next, Probe, hopeless, hopeless_at, multiples
 from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.validity.bracket import lower_end
 from plimsoll.slo.validity.strain import paced
@@ -65,7 +65,7 @@ def judged(made: Made, promises: Promises, wanted: Next, length_ns: int, run: st
     )
 
 
-def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
+def of_endpoint(report: Report, stopped: bool) -> tuple[Found, list[str]]:
     """What a run says of the endpoint, and why: its own verdict, except that not keeping up and being past hope are
     FAIL.
 
@@ -79,7 +79,7 @@ def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
     return report.verdict.outcome, list(report.verdict.reasons)
 
 
-def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[str, list[str]]:
+def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[Found, list[str]]:
     """Of a run that was stopped (by us, or at the ceiling of requests in flight): a FAIL has to be shown by what was
     sent.
     """
@@ -156,11 +156,11 @@ def unreachable(wanted: Next, length_ns: int, run: str, reasons: Sequence[str], 
     return _part(wanted, length_ns, run, "UNREACHABLE", reasons, took_ns)
 
 
-def _part(wanted: Next, length_ns: int, run: str, outcome: str, reasons: Sequence[str], took_ns: int) -> ProbePart:
+def _part(wanted: Next, length_ns: int, run: str, outcome: Found, reasons: Sequence[str], took_ns: int) -> ProbePart:
     return ProbePart(
         **{name: getattr(wanted, name) for name in ("number", "purpose", "load", "length", "seed")},
         length_ns=length_ns,
-        outcome=outcome,  # type: ignore[arg-type]
+        outcome=outcome,
         reasons=list(reasons),
         run=run,
         took_ns=took_ns,

@@ -23,7 +23,6 @@ from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.series.publish import duration
 from plimsoll.reports.documents.search import ProbePart
 from plimsoll.reports.wording import units
-from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError
 from plimsoll.scenarios.text.fields import format_duration, parse_duration
 from plimsoll.slo.metrics.indicator import catalogue
@@ -111,7 +110,7 @@ class Question:
     def prepared(self, load: float, length: float, seed: int, folder: Path) -> Prepared:
         """One run at a load, checked, its directory made. Raises HarnessFault."""
         loaded = _loaded(self.settings.variable, load, self.length_ns(length)) | {"seed": seed}
-        return prepare(self.scenario, _flags({**self.flags, **loaded}), self.asked, (), folder)
+        return prepare(self.scenario, {**self.flags, **loaded}, self.asked, (), folder)
 
 
 def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked, texts: Texts) -> Question:
@@ -126,6 +125,7 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
         errors.append(f"--gpus {texts.gpus}: give how many the endpoint has, 1 or more")
     with suppress(HarnessFault):  # said below, with the rest
         scenario = hold(scenario)
+    asked = asked.hold()
     base, variable = _scenario(scenario, flags, texts.searched, errors)
     sane = _loads(texts, variable or "rate", errors)
     longest_ns = max(round(probe_ns * longest), 1)
@@ -221,7 +221,7 @@ def _scenario(
     if over is not None and variable is None:
         errors.append(f"--over {over}: search over rate or concurrency")
     try:
-        base = find_scenario(name, _flags({**flags, "kind": KINDS[variable or "rate"] if name is None else None}))
+        base = find_scenario(name, {**flags, "kind": KINDS[variable or "rate"] if name is None else None})
     except ScenarioError as error:
         errors += error.errors
         return None, variable
@@ -232,12 +232,8 @@ def _scenario(
             "sent at a rate) or --over concurrency"
         )
     if base.mode == "accuracy":
-        errors.append(f"{base.name}: mode accuracy sends each sample once, at no load of ours. Take it out")
+        errors.append(f"{base.name}: mode accuracy sends each sample once, at no chosen load. Take it out")
     return base, variable or (own if over is None else None)
-
-
-def _flags(given: Mapping[str, Any]) -> Flags:
-    return dict(given)  # type: ignore[return-value]
 
 
 def _loaded(variable: Variable, load: float, length_ns: int) -> dict[str, Any]:
@@ -258,7 +254,7 @@ def _checked(
 ) -> Prepared | None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            return prepare(scenario, _flags({**flags, **loaded}), asked, (), Path(scratch) / "run")
+            return prepare(scenario, {**flags, **loaded}, asked, (), Path(scratch) / "run")
     except HarnessFault as fault:
         errors += fault.errors
         return None

@@ -340,7 +340,7 @@ def _both_ways(wanted: Wanted, grid: Grid | None) -> list[str]:
 
 def _scenario(name: str | Document | None, flags: Mapping[str, Any]) -> Scenario:
     try:
-        return find_scenario(name, dict(flags))  # type: ignore[arg-type]
+        return find_scenario(name, flags)
     except ScenarioError as error:
         raise HarnessFault(error.errors) from None
 
@@ -358,8 +358,8 @@ def estimate(contest: Contest) -> Estimate:
     duration, requests, assumed = 0, 0, False
     for level in contest.levels:
         flags: Mapping[str, Any] = {**contest.flags, **level.flags}
-        scenario = find_scenario(contest.scenario, dict(flags))  # type: ignore[arg-type]
-        closed = not kinds()[scenario.kind].open_loop(scenario.params) and scenario.kind != "offline"
+        scenario = find_scenario(contest.scenario, flags)
+        closed = not kinds()[scenario.kind].open_loop(scenario.params)
         pace = load_of(scenario).pace(ASSUMED_NS if closed else None)
         duration += pace.duration_ns + scenario.warmup_ns + _AROUND_NS + contest.cooldown_ns
         requests += pace.requests

@@ -15,7 +15,7 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue, entries, succeeded
 from plimsoll.slo.objectives.objective import Promise, show
-from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, by_test, no_data
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome, by_test, no_data
 from plimsoll.slo.objectives.openslo.counting import (
     Component,
     Grid,
@@ -372,7 +372,7 @@ def _sum(
     alpha = float(1 - exact(confidence))
     few = total.p_few() if total.complete else 1.0
     many = total.p_many()
-    outcome = "PASS" if few <= alpha else "FAIL" if many <= alpha else "INCONCLUSIVE"
+    outcome: Outcome = "PASS" if few <= alpha else "FAIL" if many <= alpha else "INCONCLUSIVE"
     below, above = total.bounds(alpha)
     unit = float(terms.allowed)
     low, high = _share_of(above * unit), _share_of(below * unit)
@@ -384,7 +384,7 @@ def _sum(
         said.append(_more(total.n, needed))
     return ObjectiveVerdict(
         promise,
-        outcome,  # type: ignore[arg-type]
+        outcome,
         observed,
         (low, high),
         total.n,

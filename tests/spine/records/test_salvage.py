@@ -271,7 +271,7 @@ def test_who_comes_too_late_to_seal_reads_what_the_other_sealed(
             assert len(tried) == 2
         assert not (path / "segments").exists()
     (path / "manifest.json").unlink()
-    with pytest.raises(HarnessFault, match="sealed in another folder"):
+    with pytest.raises(HarnessFault, match="another command has just sealed this run"):
         salvage._sealed(RunDirectory(path), begun)
 
 
@@ -279,14 +279,14 @@ def test_a_folder_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
     directory = cut_off(tmp_path / "r")
     directory.segments.rename(tmp_path / "away")
     directory.segments.write_text("a file")
-    with pytest.raises(HarnessFault, match="segments: this folder of a run that was cut off can't be opened"):
+    with pytest.raises(HarnessFault, match="segments: the run was cut off, and this folder of it can't be opened"):
         open_run(directory.path)
 
 
 def test_rows_of_a_run_that_nobody_can_name_are_not_said_to_be_none(tmp_path: Path) -> None:
     directory = cut_off(tmp_path / "r")
     (directory.path / "begun.json").unlink()
-    with pytest.raises(HarnessFault, match="rows of a run are in segments"):
+    with pytest.raises(HarnessFault, match="the segments hold rows of a run"):
         open_run(directory.path)
 
 
@@ -435,7 +435,7 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
     (master.segments / "w001-000000.seg").unlink()
     agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
     assert agents_among([agent.path, master.path]) == ([agent.path], [master.path])
-    with pytest.raises(HarnessFault, match="was cut off, and is sealed where it is"):
+    with pytest.raises(HarnessFault, match="was cut off, and such a run is sealed in its own folder"):
         gathered(master.path, [agent.path], tmp_path / "elsewhere")
     assert gathered(master.path, [agent.path], None) == master.path
     assert open_run(master.path).records.ok.sum() == 10

@@ -15,10 +15,18 @@ import pytest
 from rich.console import Console
 from test_calibration_table import probe, table
 
-from plimsoll.harness.calibration import known_server
+from plimsoll.harness.calibration import probes
 from plimsoll.harness.calibration import probes as calibrate
-from plimsoll.harness.calibration.known_server import Errors, Standard, differences
-from plimsoll.harness.calibration.probes import Load, Session, judge, parse_budget, tables
+from plimsoll.harness.calibration.probes import (
+    Errors,
+    Load,
+    Session,
+    Standard,
+    differences,
+    judge,
+    parse_budget,
+    tables,
+)
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host.calibration_table import Probe
 from plimsoll.slo.records.records import Records, Status, from_columns
@@ -131,7 +139,7 @@ def test_a_write_that_the_server_itself_is_unsure_about_is_left_out_and_counted(
     records, truth = run_of()
     for i in range(20):
         before, _ = truth[f"r-{i}-0"]["tokens"][0]
-        truth[f"r-{i}-0"]["tokens"][0] = [before, before + known_server.SURE_NS + 1]
+        truth[f"r-{i}-0"]["tokens"][0] = [before, before + probes.SURE_NS + 1]
     errors = differences(truth, records, IDS, 0)
     assert (len(errors.ttft), len(errors.itl)) == (180, 380)
     assert errors.unsure == pytest.approx(20 / 600)

@@ -30,6 +30,11 @@ NAMES = (
     "plimsoll/__init__.py",
     "asyncio.py",
 )
+#: Whoever started the tests may have left SIGINT ignored, as a shell does for what it puts into the background.
+LISTENS = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from plimsoll.harness.process import interrupts"
+)
 SAYS = "import sys; sys.stderr.write('executed: ' + __file__); sys.exit(9)\n"
 
 
@@ -153,3 +158,44 @@ def test_an_interrupt_in_the_making_of_a_dataclass_ends_with_the_exit_code_that_
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run([sys.executable, "-m", "started"], env={**os.environ, "PYTHONPATH": path}, check=False)
     assert done.returncode == 130
+
+
+def test_an_interrupt_that_a_library_swallows_while_it_is_imported_comes_again(tmp_path: Path) -> None:
+    (tmp_path / "greedy.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    import this_is_not_there\n"
+        "except BaseException as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    went_on = "import greedy, time; time.sleep(20); print('went on')"
+    code = f"{LISTENS}; interrupts.install(); {went_on}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert done.stdout == "KeyboardInterrupt\n"
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.strip().endswith("KeyboardInterrupt")
+
+
+def test_an_interrupt_within_an_import_is_raised_where_the_next_one_begins(tmp_path: Path) -> None:
+    (tmp_path / "half.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('whole')\n")
+    code = (
+        f"{LISTENS}; interrupts.install()\n"
+        "try:\n    import half\n    import json\nexcept KeyboardInterrupt:\n    interrupts.settle()\n    import json\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("whole\n", "", 0)

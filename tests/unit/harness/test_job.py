@@ -122,8 +122,8 @@ def test_without_a_url_a_protocol_of_any_route_needs_the_route(protocol: str) ->
 def test_a_bad_flag_hides_no_bad_option_nor_a_bad_protocol() -> None:
     said = faults(None, rate=-1.0, protocol="deepgram-listen", options={"nope": 1, "audio": {"pace": "fast"}})
     assert "--rate" in said
-    assert "target.options.nope" in said
-    assert "target.options.audio.pace" in said
+    assert "--option nope" in said
+    assert "--option audio.pace" in said
     assert "Did you mean deepgram-listen" in faults(None, rate=-1.0, protocol="deepgramm-listen")
 
 

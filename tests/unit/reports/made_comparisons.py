@@ -57,6 +57,7 @@ def arm(name: str, by: float = 1.0, runs: int = 5, seed: int = 1, failing: bool 
                 6000,
                 bad,
                 MappingProxyType(profiles),
+                30_000_000_000,
             )
         )
     return Arm(name, tuple(made))

@@ -11,7 +11,8 @@ import pytest
 from made_reports import records
 from rich.console import Console
 
-from plimsoll.reports.blocks.terminal import draw_blocks
+from plimsoll.reports.blocks.document import Document
+from plimsoll.reports.blocks.terminal import draw
 from plimsoll.reports.sections.budgets import BudgetPart, blocks, budgets_part, further, written
 from plimsoll.slo.objectives.budget import budgeted, run_span_ns
 from plimsoll.slo.objectives.ledger import Account, AlertRule, Ledger, ledger_of
@@ -43,9 +44,11 @@ def vector() -> BudgetPart:
 
 
 def shown(*parts: BudgetPart, width: int = 100) -> str:
+    """The budgets on a terminal, without the three lines of the document's card and the blank one behind it."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False).print(draw_blocks(written(parts), width))
-    return out.getvalue()
+    doc = Document(kind="run", word="INCONCLUSIVE", name="", headline="", blocks=written(parts))
+    Console(file=out, width=width, color_system=None, highlight=False).print(draw(doc, width))
+    return "".join(out.getvalue().splitlines(keepends=True)[3:])
 
 
 def test_the_vector_of_a_ten_minute_run_in_the_report() -> None:
