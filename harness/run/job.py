@@ -283,9 +283,13 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
     Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
     """
     try:
-        scenario = load(name)
+        raw = document(name)
     except ScenarioError as error:
-        raise HarnessFault(error.errors + _errors_beyond(name, slo_given=False)) from None
+        raise HarnessFault(error.errors) from None
+    try:
+        scenario = load(raw)
+    except ScenarioError as error:
+        raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
     section = scenario.target
     errors = of_scenario(name, scenario.objectives)[1]
     _, problems = _options(name, section.protocol, section.options)
@@ -300,7 +304,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         except (HarnessFault, ScenarioError) as error:
             errors += [f"{name}: {text}" for text in error.errors]
     if errors:
-        raise HarnessFault(document(name).placed(errors))
+        raise HarnessFault(raw.placed(errors))
     return scenario
 
 
