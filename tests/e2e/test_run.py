@@ -207,7 +207,7 @@ def test_an_error_under_200_a_cut_and_a_load_shed_are_told_apart(tmp_path: Path)
 
 def test_a_library_scenario_runs_against_the_bundled_server_which_is_stopped_afterwards(tmp_path: Path) -> None:
     done = plimsoll_here("run", "smoke", "--model", "scripted", "--queries", "8", "--json", cwd=tmp_path)
-    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert done.returncode in (0, 3, 4), done.stdout + done.stderr  # 4: a busy machine
     manifest = json.loads(next((tmp_path / "runs").glob("*/manifest.json")).read_text())
     assert manifest["target"]["bundled"]["models"] == ["scripted"]
     port = manifest["target"]["url"].rsplit(":", 1)[1]
