@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+@lru_cache(maxsize=256, typed=True)  # asked for the same few, ten thousand times a verdict; 0.1 is no Fraction(0.1)
 def exact(p: Fraction | str | float) -> Fraction:
     """A probability as a rational number: ``0.999`` and ``"0.999"`` are 999/1000, never its binary neighbour.
 
