@@ -47,7 +47,10 @@ def regression(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
         server("--model", "scripted", "--ttft", "60ms", "--itl", "1ms") as new,
     ):
         arms = ("--arm", f"base={base.url}", "--arm", f"new={new.url}")
-        yield folder, plimsoll_here(*interleave(folder, *arms, "--repeats", "5", "--json"), cwd=folder)
+        yield (
+            folder,
+            plimsoll_here(*interleave(folder, *arms, "--repeats", "5", "--retries", "2", "--json"), cwd=folder),
+        )
 
 
 Regression = tuple[Path, subprocess.CompletedProcess[str]]
