@@ -187,7 +187,7 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: package -> lines and files of Python. A ratchet: these numbers only fall. A capability that raises one says what it
 #: buys in docs/decisions.
 BUDGETS = {
-    "plimsoll/documents": (374, 3),
+    "plimsoll/documents": (383, 3),
     "scenarios": (5504, 44),
     "slo": (18290, 116),
     "reports": (13696, 67),

@@ -277,16 +277,12 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_file(name: str, *, encode: bool = True) -> Scenario:
-    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too. Sends
-    nothing.
-
-    Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
+    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too; secrets may
+    be missing. Sends nothing. Raises HarnessFault with every error found.
     """
+    raw: str | Document = name
     try:
         raw = document(name)
-    except ScenarioError as error:
-        raise HarnessFault(error.errors) from None
-    try:
         scenario = load(raw)
     except ScenarioError as error:
         raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
@@ -304,7 +300,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         except (HarnessFault, ScenarioError) as error:
             errors += [f"{name}: {text}" for text in error.errors]
     if errors:
-        raise HarnessFault(raw.placed(errors))
+        raise HarnessFault(document(raw).placed(errors))
     return scenario
 
 

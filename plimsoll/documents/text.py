@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import yaml
-from yaml.scanner import ScannerError
 
 Path = tuple[str | int, ...]
 
@@ -90,17 +89,10 @@ class _Bounded(yaml.SafeLoader):
         return node
 
     def stale_possible_simple_keys(self) -> None:
-        """As PyYAML's, which looks at every open bracket for every token: keys stand oldest first, so the first that is
-        fresh ends the search.
-        """
-        while self.possible_simple_keys:
-            level, key = next(iter(self.possible_simple_keys.items()))
-            if key.line == self.line and self.index - key.index <= 1024:
-                return
-            if key.required:
-                raise ScannerError("while scanning a simple key", key.mark, "could not find expected ':'",
-                                   self.get_mark())  # fmt: skip
-            del self.possible_simple_keys[level]
+        """As PyYAML's, which looks at every open bracket for every token; they stand oldest first."""
+        oldest = next(iter(self.possible_simple_keys.values()), None)
+        if oldest and (oldest.line != self.line or self.index - oldest.index > 1024):
+            super().stale_possible_simple_keys()
 
     def next_possible_simple_key(self) -> int | None:
         return next((key.token_number for key in self.possible_simple_keys.values()), None)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +31,6 @@ CLUSTERED = Fraction(6, 5)
 CLUSTERED_NONE = Fraction(9, 5)
 
 
-@lru_cache(maxsize=256, typed=True)
-def _rest(p: Probability) -> float:
-    return float(1 - exact(p))
-
-
 def binomial_at_most(k: float, n: float, q: Probability) -> float:
     """P[Binomial(n, q) <= k]; of effective counts, which need not be whole, by the beta function that it is."""
     from plimsoll.slo.statistics.special import betainc
@@ -45,7 +39,7 @@ def binomial_at_most(k: float, n: float, q: Probability) -> float:
         return 0.0
     if k >= n:
         return 1.0
-    return float(betainc(n - k, k + 1, _rest(q)))
+    return float(betainc(n - k, k + 1, float(1 - exact(q))))
 
 
 def binomial_at_least(k: float, n: float, q: Probability) -> float:
@@ -168,12 +162,12 @@ def relative_entropy(y: float, mean: float) -> float:
 
 def shows_few(k: int, n: int, limit: Probability, confidence: Probability = "0.95") -> bool:
     """k bad of n show that the true bad share is at most ``limit``: the upper Clopper-Pearson bound is."""
-    return n > 0 and binomial_at_most(k, n, limit) <= _rest(confidence)
+    return n > 0 and binomial_at_most(k, n, limit) <= float(1 - exact(confidence))
 
 
 def shows_many(k: int, n: int, limit: Probability, confidence: Probability = "0.95") -> bool:
     """k bad of n show that the true bad share is above ``limit``: the lower Clopper-Pearson bound is."""
-    return n > 0 and binomial_at_least(k, n, limit) <= _rest(confidence)
+    return n > 0 and binomial_at_least(k, n, limit) <= float(1 - exact(confidence))
 
 
 def most_bad_allowed(n: int, limit: Probability, confidence: Probability = "0.95") -> int:
@@ -339,7 +333,7 @@ def without_bad(burns: Sequence[Fraction], confidence: Probability = "0.95", des
     ``burns``: weight over allowed share of each; the burn of the whole is the sum of these times the bad shares, at
     most 1. Each of m components is bounded at 1 - (1 - confidence) / m, because nothing is known of how they depend.
     """
-    alpha = _rest(confidence) / len(burns)
+    alpha = float(1 - exact(confidence)) / len(burns)
     total = float(sum(burns))
     # 0 of n shows a share below u = 1 - alpha^(1/n), and total * u <= 1.
     return _dependent(max(1, math.ceil(math.log(alpha) / math.log1p(-1 / total))), design_effect) if total > 1 else 1
