@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What only computes gives way to what keeps time beside it.
 YIELD := nice -n 10
-# The names of tests that passed at their second try, over all stages of one make: printed last, and six fail it.
+# The names of tests that passed at their second try, over all stages of one make: printed last, and three fail it.
 TRIES := build/second-tries
 export PLIMSOLL_SECOND_TRIES := $(CURDIR)/$(TRIES)
 
@@ -80,8 +80,11 @@ e2e: $(STAMP) $(PEERS) $(VENDORS)  ## real processes and sockets, in real time
 	$(MAKE) --no-print-directory shared
 	$(MAKE) --no-print-directory alone
 
+# The longest files begin, or one process waits for the other's last; pytest keeps an order of files, not of folders.
+LONG := $(patsubst %,tests/e2e/test_%.py,memory_siege locust_series validity locust_agents compare run retries engines_run)
 shared: $(STAMP)  ## the end-to-end tests that bear company, two at once: what computes beside them fills the rest
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/real tests/e2e
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" \
+	  $(LONG) $(filter-out $(LONG),$(wildcard tests/real/test_*.py tests/e2e/test_*.py))
 
 alone: $(STAMP)  ## the end-to-end tests that judge times, one by one on a quiet host
 	$(BIN)/python -m pytest -q -m alone tests/e2e

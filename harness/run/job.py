@@ -238,15 +238,15 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_file(name: str, *, encode: bool = True) -> Scenario:
-    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too. Sends
-    nothing.
-
-    Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
+    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too; secrets may
+    be missing. Sends nothing. Raises HarnessFault with every error found.
     """
+    raw: str | Document = name
     try:
-        scenario = load(name)
+        raw = document(name)
+        scenario = load(raw)
     except ScenarioError as error:
-        raise HarnessFault(error.errors + _errors_beyond(name, slo_given=False)) from None
+        raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
     section = scenario.target
     errors = of_scenario(name, scenario.objectives)[1]
     _, problems = _options(name, section.protocol, section.options)
@@ -261,7 +261,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         except (HarnessFault, ScenarioError) as error:
             errors += [f"{name}: {text}" for text in error.errors]
     if errors:
-        raise HarnessFault(document(name).placed(errors))
+        raise HarnessFault(document(raw).placed(errors))
     return scenario
 
 

@@ -87,6 +87,15 @@ class _Bounded(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def stale_possible_simple_keys(self) -> None:
+        """As PyYAML's, which looks at every open bracket for every token; they stand oldest first."""
+        oldest = next(iter(self.possible_simple_keys.values()), None)
+        if oldest and (oldest.line != self.line or self.index - oldest.index > 1024):
+            super().stale_possible_simple_keys()
+
+    def next_possible_simple_key(self) -> int | None:
+        return next((key.token_number for key in self.possible_simple_keys.values()), None)
+
 
 class _Loader(_Bounded):
     """By the core rules."""

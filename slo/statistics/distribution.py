@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,10 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+@lru_cache(maxsize=256, typed=True)  # asked for the same few, ten thousand times a verdict; 0.1 is no Fraction(0.1)
 def exact(p: Fraction | str | float) -> Fraction:
-    """A probability as a rational number: ``0.999`` and ``"0.999"`` are 999/1000, never its binary neighbour.
-
-    Raises ValueError outside 0..1.
+    """A probability as a rational number: ``0.999`` and ``"0.999"`` are 999/1000, never its binary neighbour. Raises
+    ValueError outside 0..1.
     """
     value = p if isinstance(p, Fraction) else Fraction(p if isinstance(p, str) else str(float(p)))
     if not 0 <= value <= 1:
@@ -39,7 +40,6 @@ def exact(p: Fraction | str | float) -> Fraction:
 
 def quantile(sorted_values: FloatArray, p: Fraction | str | float) -> float:
     """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) - 1]``.
-
     ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
     """
     n = _filled(sorted_values)

@@ -60,21 +60,21 @@ def batch(rng: np.random.Generator, runs: int, n: int, load: float) -> Times:
     ``load`` of its limit of 1/0.6 a ms; times in ms.
     """
     whole = n + int(3000 / (1 - load))
-    arrived, of = np.empty((whole, runs)), np.empty((whole, runs), np.int64)
+    arrived, of = np.empty((n, runs)), np.empty((n, runs), np.int64)
     ends = np.zeros((whole + 1, runs))
     starts, size, now, number = np.full(runs, -1.0), np.zeros(runs), np.zeros(runs), np.zeros(runs, np.int64)
     every = np.arange(runs)
     for i in range(whole):
         now = now + rng.exponential(EACH_MS / load, runs)
-        arrived[i] = now
         new = now > starts
         finished = starts + BASE_MS + EACH_MS * size
         ends[number[new], every[new]] = finished[new]
         starts = np.where(new, np.maximum(np.where(size > 0, finished, 0), now), starts)
         size, number = np.where(new, 1, size + 1), number + new
-        of[i] = number
+        if (kept := i - whole + n) >= 0:
+            arrived[kept], of[kept] = now, number
     ends[number, every] = starts + BASE_MS + EACH_MS * size
-    times: Times = (np.take_along_axis(ends, of, 0) - arrived)[whole - n :]
+    times: Times = np.take_along_axis(ends, of, 0) - arrived
     return times
 
 

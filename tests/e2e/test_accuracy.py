@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.generator import native
-from tests.e2e.plimsoll import plimsoll, plimsoll_here
+from tests.e2e.plimsoll import plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -103,7 +103,7 @@ def engine_options(engine: str) -> list[str]:
 def test_answers_are_kept_compared_and_judged_again(engine: str, url: str, tmp_path: Path) -> None:
     scenario = questions(tmp_path, 60)
     slo = ["--slo", "accuracy(exact_match) >= 90%", "--slo", "accuracy(wer) <= 5%"]
-    ran = plimsoll(
+    ran = plimsoll_here(
         "run", str(scenario), "--url", url, "--out", "r", "--json", *slo, *engine_options(engine), cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
@@ -121,9 +121,9 @@ def test_answers_are_kept_compared_and_judged_again(engine: str, url: str, tmp_p
 def test_the_run_directory_alone_is_judged_again(url: str, tmp_path: Path) -> None:
     scenario = questions(tmp_path, 60, _7="wrong")
     given = ["--url", url, "--out", "r", "--slo", "accuracy(exact_match) >= 80%"]
-    assert plimsoll("run", str(scenario), *given, cwd=tmp_path).returncode == 0
+    assert plimsoll_here("run", str(scenario), *given, cwd=tmp_path).returncode == 0
     assert plimsoll_here("gate", "r", cwd=tmp_path).returncode == 0
-    stricter = plimsoll(
+    stricter = plimsoll_here(
         "gate", "r", "--slo", "accuracy(wer) <= 1%", "--slo", "accuracy(exact_match) >= 99%", cwd=tmp_path
     )
     assert stricter.returncode == 1
@@ -134,7 +134,7 @@ def test_the_run_directory_alone_is_judged_again(url: str, tmp_path: Path) -> No
 def test_wrong_and_failed_answers_count_as_wrong(engine: str, url: str, tmp_path: Path) -> None:
     scenario = questions(tmp_path, 40, **{f"_{i}": "wrong" for i in range(10)}, _20="broken")
     slo = ["--slo", "accuracy(exact_match) >= 95%"]
-    ran = plimsoll(
+    ran = plimsoll_here(
         "run", str(scenario), "--url", url, "--out", "r", "--json", *slo, *engine_options(engine), cwd=tmp_path
     )
     assert ran.returncode == 1, ran.stderr
@@ -151,7 +151,7 @@ def test_every_kind_asks_every_sample_once(kind: str, workers: int, url: str, tm
     slo = ["--slo", "accuracy(exact_match) >= 50%"]
     engine = engine_options(ENGINES[workers % len(ENGINES)])
     given = ["--kind", kind, "--workers", str(workers), "--url", url, "--out", "r", "--json", *slo, *engine]
-    ran = plimsoll("run", str(scenario), *given, cwd=tmp_path)
+    ran = plimsoll_here("run", str(scenario), *given, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr + ran.stdout[-800:]
     report = json.loads(ran.stdout)
     assert report["accuracy"]["answered"] == report["counts"]["ok"] == 21
@@ -163,7 +163,7 @@ def test_a_plain_http_answer_is_kept_too(engine: str, url: str, tmp_path: Path) 
     """Its success needs no settling, so the compiled engine would otherwise not hand it over."""
     scenario = questions(tmp_path, 20)
     options = ["--option", "path=/generate", "--option", "body='{\"prompt\": {{ prompt | tojson }}}'"]
-    ran = plimsoll(
+    ran = plimsoll_here(
         "run", str(scenario), "--url", url, "--protocol", "http", "--out", "r", "--json",
         "--slo", "accuracy(exact_match) >= 50%", *options, *engine_options(engine), cwd=tmp_path,
     )  # fmt: skip
@@ -176,7 +176,7 @@ def test_tensors_are_judged_by_their_top1_label_from_a_file_of_references(url: s
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "s.yaml").write_text("kind: offline\nsource: {kind: jsonl, path: t.jsonl}\n")
     (tmp_path / "e.jsonl").write_text("".join(json.dumps({"id": i, "expected": i % 3}) + "\n" for i in range(30)))
-    ran = plimsoll(
+    ran = plimsoll_here(
         "run", "s.yaml", "--url", url, "--protocol", "kserve-v2", "--model", "m", "--out", "r", "--json",
         "--mode", "accuracy", "--reference", "e.jsonl", "--slo", "accuracy(top1) >= 90%",
         "--format", "mlperf=summary.txt", cwd=tmp_path,
@@ -190,7 +190,7 @@ def test_tensors_are_judged_by_their_top1_label_from_a_file_of_references(url: s
 def test_performance_mode_keeps_no_answer(url: str, tmp_path: Path) -> None:
     scenario = questions(tmp_path, 4)
     given = ["--mode", "performance", "--queries", "50", "--duration", "0s", "--url", url, "--out", "r", "--json"]
-    ran = plimsoll("run", str(scenario), *given, cwd=tmp_path)
+    ran = plimsoll_here("run", str(scenario), *given, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["accuracy"] is None
     assert not [*(tmp_path / "r").glob("outputs*"), *(tmp_path / "r").glob("mlperf_log*")]

@@ -61,8 +61,8 @@ def test_a_machine_is_measured_and_a_run_beyond_its_table_is_warned_before_the_s
     env = {"PLIMSOLL_CALIBRATION": str(lowered(tmp_path, table, 20.0))}
     with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
         there = ("--url", target.url, "--model", "scripted", *CHAT, "--workers", "1", "--json")
-        over = plimsoll("run", *there, "--rate", "30", "--duration", "1s", "--out", "over", cwd=tmp_path, env=env)
-        within = plimsoll("run", *there, "--rate", "15", "--duration", "2s", "--out", "in", cwd=tmp_path, env=env)
+        over = plimsoll_here("run", *there, "--rate", "30", "--duration", "1s", "--out", "over", cwd=tmp_path, env=env)
+        within = plimsoll_here("run", *there, "--rate", "15", "--duration", "2s", "--out", "in", cwd=tmp_path, env=env)
     warning = "30 requests/s from one worker is beyond what this machine does honestly: 20 a worker"
     assert over.stderr.startswith(f"warning: {warning}"), over.stderr
     report = json.loads(over.stdout)
@@ -96,7 +96,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_calibration_writes_nothing_and_leaves_no_server(tmp_path: Path, number: signal.Signals) -> None:
     process = begin("calibrate", "--out", "c.json", cwd=tmp_path)

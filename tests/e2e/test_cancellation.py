@@ -21,7 +21,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.cancelled import CANCEL
 from plimsoll.slo.records.records import Status
 from tests.e2e.both_engines import MS, Way, against, both, closed, opened, saying
-from tests.e2e.plimsoll import plimsoll, server
+from tests.e2e.plimsoll import plimsoll_here, server
 from tests.raw_server import Script, answer
 
 pytestmark = pytest.mark.e2e
@@ -130,7 +130,7 @@ def test_a_whole_run_tells_the_chosen_ones_apart_and_the_server_saw_them_leave(t
     }
     (tmp_path / "s.yaml").write_text(json.dumps(scenario))
     with server("--model", "scripted", "--ttft", "20ms", "--itl", "20ms") as target:
-        done = plimsoll("run", "s.yaml", "--url", target.url, "--out", "r", "--json", cwd=tmp_path)
+        done = plimsoll_here("run", "s.yaml", "--url", target.url, "--out", "r", "--json", cwd=tmp_path)
         truth = target.truth()
     assert done.returncode in (0, 3, 4), done.stderr
     records = tables.load(tmp_path / "r")

@@ -16,7 +16,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.series.coldstart.coldstart_session import _between
 from plimsoll.harness.series.coldstart.warden import Served
-from tests.e2e.plimsoll import ROOT, begin, plimsoll, plimsoll_here, wait_for
+from tests.e2e.plimsoll import ROOT, begin, plimsoll_here, wait_for
 from tests.unit.harness.test_coldstart_session import wanted
 
 pytestmark = pytest.mark.e2e
@@ -75,7 +75,7 @@ def gone(marker: str, within_s: float = 10.0) -> bool:
 def test_a_start_of_known_length_is_measured_and_each_slow_first_request_is_found(tmp_path: Path) -> None:
     script, port = tmp_path / "server.py", free_port()
     script.write_text(SERVER)
-    done = plimsoll(
+    done = plimsoll_here(
         "coldstart", "--start", f"exec {sys.executable} {script} {port}", "--url", f"http://127.0.0.1:{port}",
         "--protocol", "http",
         "--option", "path=/x", "--repeats", "1", "--requests", "100", "--slo", "ready <= 30s", "--out", "cold",
@@ -117,7 +117,7 @@ def test_the_bundled_servers_slow_start_is_in_the_time_to_ready(tmp_path: Path) 
         f"cd {ROOT} && exec {sys.executable} -m plimsoll.reference_server --model scripted --http-port {port} --ttft "
         "5ms --itl 1ms --fault slow_start=weights:600ms"
     )
-    done = plimsoll(
+    done = plimsoll_here(
         "coldstart", "--start", start, "--url", f"http://127.0.0.1:{port}", "--repeats", "1", "--requests", "20",
         "--output-tokens",
         "4", "--slo", "ready <= 600ms", "--out", "cold", "--json", cwd=tmp_path,
@@ -132,7 +132,9 @@ def test_the_bundled_servers_slow_start_is_in_the_time_to_ready(tmp_path: Path) 
 
 def test_a_command_that_dies_is_exit_5_with_the_end_of_its_log(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    done = plimsoll("coldstart", "--start", "echo no such model >&2; exit 7", "--url", url, "--out", "c", cwd=tmp_path)
+    done = plimsoll_here(
+        "coldstart", "--start", "echo no such model >&2; exit 7", "--url", url, "--out", "c", cwd=tmp_path
+    )
     assert done.returncode == 5
     assert "exit code 7" in done.stderr
     assert "no such model" in done.stderr

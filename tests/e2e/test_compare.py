@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import begin, plimsoll, plimsoll_here, server, wait_for
+from tests.e2e.plimsoll import begin, plimsoll_here, server, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -47,7 +47,10 @@ def regression(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
         server("--model", "scripted", "--ttft", "60ms", "--itl", "1ms") as new,
     ):
         arms = ("--arm", f"base={base.url}", "--arm", f"new={new.url}")
-        yield folder, plimsoll(*interleave(folder, *arms, "--repeats", "5", "--json"), cwd=folder)
+        yield (
+            folder,
+            plimsoll_here(*interleave(folder, *arms, "--repeats", "5", "--retries", "2", "--json"), cwd=folder),
+        )
 
 
 Regression = tuple[Path, subprocess.CompletedProcess[str]]
@@ -101,10 +104,10 @@ def test_ctrl_c_keeps_what_is_done_and_resume_makes_only_the_rest(tmp_path: Path
         assert "1 of 4 runs are in ab" in errors
         assert states(tmp_path / "ab") == ["done", "pending", "pending", "pending"]
         first = (tmp_path / "ab/runs/001-a/manifest.json").read_bytes()
-        unasked = plimsoll(*command, cwd=tmp_path)
+        unasked = plimsoll_here(*command, cwd=tmp_path)
         assert unasked.returncode == 2
         assert "Add --resume" in unasked.stderr
-        done = plimsoll(*command, "--resume", cwd=tmp_path)
+        done = plimsoll_here(*command, "--resume", cwd=tmp_path)
     assert done.returncode == 3, done.stderr  # two runs an arm decide nothing
     assert states(tmp_path / "ab") == ["done"] * 4
     assert (tmp_path / "ab/runs/001-a/manifest.json").read_bytes() == first
@@ -112,7 +115,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_makes_only_the_rest(tmp_path: Path
 
 def test_an_endpoint_that_is_down_before_the_start_is_exit_5_and_nothing_is_sent(tmp_path: Path) -> None:
     with server("--model", "scripted") as target:
-        done = plimsoll(
+        done = plimsoll_here(
             *interleave(tmp_path, "--arm", f"up={target.url}", "--arm", "down=http://127.0.0.1:1"), cwd=tmp_path
         )  # fmt: skip
         assert target.truth() == {}
@@ -128,8 +131,7 @@ def test_an_endpoint_that_dies_on_the_way_is_written_down_and_never_passes(tmp_p
     ):
         arms = ("--arm", f"base={base.url}", "--arm", f"new={new.url}", "--repeats", "2")
         process = begin(*interleave(tmp_path, *arms), cwd=tmp_path)
-        wait_for(tmp_path / "ab/runs/002-new/manifest.json", 30)
-        wait_for(tmp_path / "ab/runs/002-new/report.html", 30)
+        wait_for(tmp_path / "ab/runs/002-new/report.html", 60)
         new.kill()
         _, errors = process.communicate(timeout=60)
     assert process.returncode in (1, 3, 4), errors
@@ -143,7 +145,7 @@ def test_a_bakeoff_runs_every_endpoint_at_every_load_and_leaves_a_page(tmp_path:
         arms = [{"name": name, "url": target.url, "price_per_hour": 2} for name in "ab"]
         file = {"scenario": "s.yaml", "arms": arms, "repeats": 1, "cooldown": "0s", "sweep": {"concurrencies": [1, 2]}}
         (tmp_path / "b.yaml").write_text(json.dumps(file))
-        done = plimsoll("bakeoff", "b.yaml", "--out", "bake", cwd=tmp_path)
+        done = plimsoll_here("bakeoff", "b.yaml", "--out", "bake", cwd=tmp_path)
     assert done.returncode in (3, 4), done.stderr  # one run each ranks nobody
     assert states(tmp_path / "bake") == ["done"] * 4
     assert (tmp_path / "bake/bakeoff.html").stat().st_size > 10_000
@@ -181,12 +183,12 @@ def test_every_mistake_on_the_command_line_is_told_at_once(tmp_path: Path) -> No
 def test_a_secret_of_one_arm_is_in_no_file_of_any(tmp_path: Path) -> None:
     secret = "sk-live-0123456789abcdef"
     with server("--model", "scripted", "--ttft", "5ms") as target:
-        done = plimsoll(
+        done = plimsoll_here(
             *interleave(tmp_path, "--arm", f"a={target.url},api_key_env=KEY_A", "--repeats", "1"),
             "--arm", f"b={target.url}?key={secret},header.X-Token=${{env:KEY_A}}",
             cwd=tmp_path, env={"KEY_A": secret + "x"},
         )  # fmt: skip
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 4), done.stderr  # 4: a busy machine
     files = [path for path in (tmp_path / "ab").rglob("*") if path.is_file()]
     assert len(files) > 15
     assert not [path for path in files if secret.encode() in path.read_bytes()]

@@ -30,7 +30,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.in_process import asked
-from tests.e2e.plimsoll import plimsoll
+from tests.e2e.plimsoll import plimsoll_here
 from tests.e2e.test_reference_server import Server, running
 from tests.fakes import google_speech, google_tts, grpc_stage, riva, tfserving_grpc, torchserve_grpc, vosk_grpc
 from tests.fakes.grpc_stage import CallLog, Fake
@@ -72,7 +72,7 @@ def start(
         "target": {"url": url, "protocol": protocol, "model": "scripted", "options": options},
     }  # fmt: skip
     (folder / "s.yaml").write_text(yaml.safe_dump(scenario))
-    return plimsoll("run", "s.yaml", "--queries", str(queries), "--out", "r", cwd=folder).stderr
+    return plimsoll_here("run", "s.yaml", "--queries", str(queries), "--out", "r", cwd=folder).stderr
 
 
 def run(folder: Path, url: str, protocol: str, queries: int, **options: Any) -> tuple[Records, dict[str, Any]]:

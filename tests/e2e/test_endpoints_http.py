@@ -27,7 +27,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status, TokensFrom
 from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.in_process import asked
-from tests.e2e.plimsoll import Server, plimsoll, server
+from tests.e2e.plimsoll import Server, plimsoll_here, server
 from tests.fakes import anthropic, bentoml, llamacpp, ollama, plain_http, ray_serve, tfserving, tgi, torchserve
 from tests.fakes.stage import Entry, Fake
 
@@ -64,7 +64,7 @@ def run(
 ) -> Result:
     """One request after the other, in the order of the plays."""
     given = [word for name, value in options.items() for word in ("--option", f"{name}={json.dumps(value)}")]
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "--url", url, "--protocol", protocol, "--kind", "single_stream", "--queries", str(queries), *flags,
         "--timeout", "5s", "--out", "r", *given, cwd=folder, env=env,
     )  # fmt: skip
@@ -298,7 +298,7 @@ def test_tfserving_reads_nan_and_keeps_an_error(tmp_path: Path) -> None:
         "source: {kind: tensors, inputs: [{name: a, shape: [2, 3]}, {name: b, datatype: INT32, shape: [2, 1]}]}\n"
     )
     with tfserving.serve(plays=({}, {}, {"status": 500}), ttft_ms=2.0) as fake:
-        done = plimsoll(
+        done = plimsoll_here(
             "run", "s.yaml", "--url", fake.url, "--protocol", "tfserving", "--model", "m", "--queries", "3", "--out",
             "r", cwd=tmp_path,
         )  # fmt: skip
@@ -412,7 +412,7 @@ def test_a_recipe_of_the_documentation_runs_as_it_stands(name: str, tmp_path: Pa
     (tmp_path / "recipe.yaml").write_text(recipe)
     with serve(plays=(*PLAYS_OF_PLAIN, {"error_at": 3})) as fake:
         url = address.replace(address.split("/")[2], fake.url.split("/")[2])
-        done = plimsoll("run", "recipe.yaml", "--url", url, "--queries", "4", "--out", "r", cwd=tmp_path)
+        done = plimsoll_here("run", "recipe.yaml", "--url", url, "--queries", "4", "--out", "r", cwd=tmp_path)
     assert (tmp_path / "r" / "report.json").is_file(), done.stderr
     records = tables.load(tmp_path / "r")
     failed = Status.HTTP if name == "BentoML" else Status.PROTOCOL

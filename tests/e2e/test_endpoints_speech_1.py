@@ -26,7 +26,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.live_session import MS, against, audio_payload, clip_of
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
+from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server
 from tests.fakes import assemblyai, deepgram_flux, openai_realtime_vllm
 from tests.fakes.websocket_fake import Fake, Knobs
 
@@ -77,7 +77,7 @@ def run(folder: Path, url: str, protocol: str, source: dict[str, Any], *flags: s
         json.dumps({"name": "s", "kind": "single_stream", "source": source, "target": target})
     )
     (folder / "s.json").rename(folder / "s.yaml")  # JSON is YAML
-    ran = plimsoll("run", "s.yaml", "--url", url, "--timeout", "8s", "--out", "r", *flags, cwd=folder)
+    ran = plimsoll_here("run", "s.yaml", "--url", url, "--timeout", "8s", "--out", "r", *flags, cwd=folder)
     assert (folder / "r" / "report.json").is_file(), ran.stderr
     records = tables.load(folder / "r")
     assert contradictions(records) == []

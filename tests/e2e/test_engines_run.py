@@ -51,7 +51,7 @@ def absent(tmp_path: Path) -> dict[str, str]:
 
 def test_without_the_extension_a_run_works_by_the_python_engine(tmp_path: Path) -> None:
     with server(*FAST) as target:
-        done = plimsoll(
+        done = plimsoll_here(
             "run",
             "--url",
             target.url,
@@ -192,7 +192,7 @@ def test_the_engines_share_of_its_core_is_that_of_the_run_not_of_its_warm_up(tmp
         "kind: concurrency\nparams: {concurrency: 16}\nwarmup: 1500ms\nstop: {min_queries: 10, min_duration: 500ms}\n"
     )
     with loopback() as url:
-        done = plimsoll("run", "s.yaml", "--url", url, "--protocol", "http", "--out", "r", cwd=tmp_path)
+        done = plimsoll_here("run", "s.yaml", "--url", url, "--protocol", "http", "--out", "r", cwd=tmp_path)
     assert done.returncode in (0, 4), done.stderr  # 4: it may be saturated
     facts = json.loads((tmp_path / "r" / "generator.json").read_text())["facts"]
     assert all(0.05 < share < 1.05 for share in (*facts["engine_cpu"], *facts["core_wanted"])), facts

@@ -67,4 +67,4 @@ def test_an_agent_sends_every_run(verb: str, host: Host, endpoint: Server) -> No
     assert len(found) >= count, host.said(out)
     assert all([agent["name"] for agent in run["agents"]] == ["a"] for run in found), host.said(out)  # type: ignore[attr-defined]
     assert host.said(out).count("live view: ") >= count
-    assert made.returncode in (0, 3), host.said(out)
+    assert made.returncode in (0, 3, 4), host.said(out)  # 4: a busy machine, twice

@@ -1,7 +1,7 @@
 """The example for Locust users under real Locust, in one process and with two workers, against a server whose script is
 known.
 
-About 15 s on a quiet host. Three tests are alone, for they hold figures and losses against the server's script. A busy
+About 15 s on a quiet host. Two tests are alone, for they hold figures and losses against the server's script. A busy
 host makes a run INVALID, and it says so; such a run is made again, as its own message asks.
 """
 
@@ -97,7 +97,6 @@ def test_locusts_entries_keep_to_the_servers_script_and_a_broken_slo_is_exit_cod
     assert gate.returncode == 0 or run.name != "run", gate.stdout + gate.stderr
 
 
-@pytest.mark.alone
 def test_two_workers_rows_are_all_judged_on_the_master(scripted: Server, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -72,7 +72,6 @@ def test_its_queue_serves_one_at_a_time_in_order_and_exactly_as_fast_as_it_was_t
     assert rows[-1]["end_due_ns"] >= rows[0]["received_ns"] + 20 * 2 * MS
 
 
-@pytest.mark.alone
 def test_a_stream_begins_at_the_end_of_its_service(server: Oracle) -> None:
     with oracle("--service", "exp:1ms", "--ttft", "3ms", "--itl", "1ms") as queue, queue.connect() as sock:
         for name in ("s-0", "s-1"):
@@ -407,7 +406,6 @@ def test_a_client_that_leaves_frees_everything(server: Oracle, reset: bool) -> N
     assert descriptors(server.process.pid) <= before
 
 
-@pytest.mark.alone
 def test_memory_is_flat_over_many_connections_and_requests() -> None:
     with oracle("--ttft", "0ms", "--itl", "0ms", "--truth", "100") as server:
 
@@ -427,7 +425,6 @@ def test_memory_is_flat_over_many_connections_and_requests() -> None:
 # -- time -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
 def test_jitter_is_drawn_from_the_seed_and_the_request_id() -> None:
     def waits(seed: str) -> list[int]:
         with oracle("--ttft", "1ms", "--itl", "1ms", "--jitter", "exp:3ms", "--seed", seed) as server:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e.plimsoll import Server, plimsoll, server
+from tests.e2e.plimsoll import Server, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 
@@ -96,7 +96,7 @@ def batches(served: Server, model: str) -> tuple[float, float]:
 def test_each_mlperf_scenario_is_answered_in_batches_of_its_kind(served: Server, kind: str, tmp_path: Path) -> None:
     n_before, samples_before = batches(served, "dlrm")
     (tmp_path / "s.yaml").write_text(CLICKS.format(kind=KINDS[kind], url=served.url))
-    done = plimsoll("run", "s.yaml", "--out", "r", cwd=tmp_path)
+    done = plimsoll_here("run", "s.yaml", "--out", "r", cwd=tmp_path)
     assert done.returncode in (0, 4), done.stdout + done.stderr  # 4: the generator was late, which is not judged here
     report = json.loads((tmp_path / "r/report.json").read_text())
     assert report["counts"]["failed"] == 0

@@ -30,7 +30,7 @@ import openai
 import pyarrow.parquet as pq
 import pytest
 
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
+from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 
@@ -108,7 +108,7 @@ def run(target: Server | str, folder: Path, scenario: str, *arguments: str, out:
     """One run to its end, whatever its verdict."""
     (folder / f"{out}.yaml").write_text(scenario)
     url = target if isinstance(target, str) else target.url
-    done = plimsoll("run", f"{out}.yaml", "--url", url, "--out", out, *arguments, cwd=folder)
+    done = plimsoll_here("run", f"{out}.yaml", "--url", url, "--out", out, *arguments, cwd=folder)
     assert done.returncode in (0, 1, 3, 4), done.stderr
     report = json.loads((folder / out / "report.json").read_text())
     return Run(report, pq.read_table(folder / out / "requests.parquet").to_pylist(), folder / out)

@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, plimsoll_here, server
+from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 
@@ -32,11 +32,11 @@ def target() -> Iterator[Server]:
 def test_an_incident_is_repeated_with_the_same_samples_at_the_same_times(target: Server, tmp_path: Path) -> None:
     """A closed loop, whose times were nobody's plan; then its repetition, whose times were."""
     load = ("--concurrency", "3", "--queries", "20", "--duration", "0s", "--output-tokens", "5", "--seed", "9")
-    first = plimsoll("run", "--url", target.url, *load, "--out", "a", cwd=tmp_path)
+    first = plimsoll_here("run", "--url", target.url, *load, "--out", "a", cwd=tmp_path)
     assert first.returncode in (0, 4), first.stderr
-    again = plimsoll("replay", "a", "--speed", "2", "--out", "b", cwd=tmp_path)
+    again = plimsoll_here("replay", "a", "--speed", "2", "--out", "b", cwd=tmp_path)
     assert again.returncode in (0, 4), again.stderr
-    part = plimsoll("replay", "b", "--max-queries", "7", "--out", "c", cwd=tmp_path)
+    part = plimsoll_here("replay", "b", "--max-queries", "7", "--out", "c", cwd=tmp_path)
     assert part.returncode in (0, 4), part.stderr
     a, b, c = (rows(tmp_path / name) for name in "abc")
     assert len(a) == len(b) == 20
@@ -50,7 +50,7 @@ def test_an_incident_is_repeated_with_the_same_samples_at_the_same_times(target:
 def test_a_trace_file_brings_times_and_lengths(target: Server, tmp_path: Path) -> None:
     entries = [json.loads(line) for line in MOONCAKE.read_text().splitlines()][:8]
     (tmp_path / "t.jsonl").write_text("\n".join(json.dumps({**entry, "output_length": 3}) for entry in entries))
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "--trace", "t.jsonl", "--speed", "10", "--url", target.url, "--out", "r", "--json", cwd=tmp_path
     )
     assert done.returncode in (0, 4), done.stderr

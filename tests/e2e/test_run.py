@@ -127,7 +127,7 @@ def test_ctrl_c_before_the_first_query_sends_nothing_and_exits_130(moment: str, 
 
 def test_three_workers_send_the_schedule_that_one_would(served: Server, tmp_path: Path) -> None:
     for workers in ("1", "3"):
-        done = plimsoll(
+        done = plimsoll_here(
             "run", "--url", served.url, *CHAT, *EASY, "--rate", "160", "--queries", "160", "--workers", workers,
             "--seed", "7",
             "--out", workers, cwd=tmp_path,
@@ -180,7 +180,7 @@ def test_warm_up_rows_are_kept_and_not_measured(served: Server, tmp_path: Path) 
 
 def test_secrets_reach_the_server_and_no_file_of_the_run(served: Server, tmp_path: Path) -> None:
     secret = "sk-very-secret-0123456789"
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "--url", served.url, *CHAT, *EASY, "--rate", "20", "--queries", "10", "--api-key-env", "THE_KEY",
         "--header",
         "X-Team-Token: ${env:THE_KEY}", "--out", "r", cwd=tmp_path, env={"THE_KEY": secret},
@@ -206,8 +206,8 @@ def test_an_error_under_200_a_cut_and_a_load_shed_are_told_apart(tmp_path: Path)
 
 
 def test_a_library_scenario_runs_against_the_bundled_server_which_is_stopped_afterwards(tmp_path: Path) -> None:
-    done = plimsoll("run", "smoke", "--model", "scripted", "--queries", "8", "--json", cwd=tmp_path)
-    assert done.returncode in (0, 3), done.stdout + done.stderr
+    done = plimsoll_here("run", "smoke", "--model", "scripted", "--queries", "8", "--json", cwd=tmp_path)
+    assert done.returncode in (0, 3, 4), done.stdout + done.stderr  # 4: a busy machine
     manifest = json.loads(next((tmp_path / "runs").glob("*/manifest.json")).read_text())
     assert manifest["target"]["bundled"]["models"] == ["scripted"]
     port = manifest["target"]["url"].rsplit(":", 1)[1]
@@ -216,7 +216,7 @@ def test_a_library_scenario_runs_against_the_bundled_server_which_is_stopped_aft
 
 
 def test_the_null_protocol_measures_our_own_overhead(tmp_path: Path) -> None:
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "--protocol", "null", "--kind", "server", "--rate", "500", "--queries", "1000", "--out", "r", "--json",
         cwd=tmp_path,
     )  # fmt: skip
@@ -229,7 +229,7 @@ def test_the_null_protocol_measures_our_own_overhead(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["recommendation", "embeddings"])
 def test_a_scenario_of_fixed_outputs_brings_its_model_and_says_where_the_time_went(name: str, tmp_path: Path) -> None:
     """Ten requests or so; the bundled server serves the model that the scenario names."""
-    done = plimsoll(
+    done = plimsoll_here(
         "run", name, "--queries", "10", "--duration", "0s", "--warmup", "0s", "--json", "--out", "r", cwd=tmp_path
     )
     assert done.returncode in (0, 3, 4), done.stderr  # 3: ten requests are too few to judge a p99; 4: a busy machine
@@ -371,7 +371,7 @@ def test_a_stray_print_in_a_worker_breaks_nothing(tmp_path: Path) -> None:
         "    threading.Timer(2.0, lambda: print('a stray line')).start()\n"
     )
     path = f"{ROOT}{os.pathsep}{tmp_path / 'site'}"
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "--protocol", "null", "--kind", "server", "--rate", "20", "--duration", "3s", *EASY, cwd=tmp_path,
         env={"PYTHONPATH": path},
     )  # fmt: skip
@@ -395,7 +395,7 @@ def test_a_worker_that_hangs_can_be_given_up_with_a_third_ctrl_c(tmp_path: Path)
 
 
 def test_the_verdicts_exit_code_survives_a_reader_that_has_had_enough(tmp_path: Path) -> None:
-    done = plimsoll(
+    done = plimsoll_here(
         "run",
         "--protocol",
         "null",
@@ -448,7 +448,7 @@ def test_the_model_lookup_follows_no_redirect_with_our_key(tmp_path: Path) -> No
         for each in (front, thief):
             threading.Thread(target=each.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{front.server_port}"
-        done = plimsoll(
+        done = plimsoll_here(
             "run", "--url", url, *CHAT, "--rate", "20", "--queries", "3", "--api-key-env", "K", "--out", "r",
             cwd=tmp_path, env={"K": "sk-0123456789"},
         )  # fmt: skip
@@ -460,7 +460,7 @@ def test_the_model_lookup_follows_no_redirect_with_our_key(tmp_path: Path) -> No
 
 
 def test_a_run_in_which_nothing_worked_does_not_pass_for_want_of_an_objective(served: Server, tmp_path: Path) -> None:
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "--url", served.url, *CHAT, "--model", "no-such-model", "--rate", "20", "--queries", "8", "--out", "r",
         cwd=tmp_path,
     )  # fmt: skip

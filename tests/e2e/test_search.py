@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import plimsoll, plimsoll_here
+from tests.e2e.plimsoll import plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +22,7 @@ CLOSED = (
 
 
 def test_the_bundled_server_is_started_once_and_a_hopeless_rate_is_cut_short(tmp_path: Path) -> None:
-    done = plimsoll(
+    done = plimsoll_here(
         "search", "--model", "scripted", "--slo", "p99(latency) <= 500ms", "--start", "40", "--lowest", "40", "--probe", "5s",  # noqa: E501
         "--output-tokens", "60", "--cooldown", "0s", "--no-confirm", "--out", "s", cwd=tmp_path,
     )  # fmt: skip
@@ -36,7 +36,9 @@ def test_the_bundled_server_is_started_once_and_a_hopeless_rate_is_cut_short(tmp
 
 
 def test_a_dead_port_is_exit_5_and_nothing_is_left(tmp_path: Path) -> None:
-    done = plimsoll("search", "--url", "http://127.0.0.1:1", "--slo", "p50(ttft) <= 1s", "--out", "s", cwd=tmp_path)
+    done = plimsoll_here(
+        "search", "--url", "http://127.0.0.1:1", "--slo", "p50(ttft) <= 1s", "--out", "s", cwd=tmp_path
+    )
     assert done.returncode == 5
     assert "cannot connect" in done.stderr
     assert not (tmp_path / "s").exists()

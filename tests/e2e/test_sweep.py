@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import plimsoll, plimsoll_here
+from tests.e2e.plimsoll import plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ Swept = tuple[Path, subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     folder = tmp_path_factory.mktemp("sweep")
-    return folder, plimsoll(*SWEEP, "--json", "--format", "csv=points.csv", cwd=folder)
+    return folder, plimsoll_here(*SWEEP, "--json", "--format", "csv=points.csv", cwd=folder)
 
 
 def test_the_line_lies_between_a_load_that_is_carried_and_one_that_is_not(swept: Swept) -> None:

@@ -24,18 +24,7 @@ import pytest
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.validity.accounts import contradictions
-from tests.e2e.plimsoll import (
-    ROOT,
-    Server,
-    begin,
-    children,
-    only_late,
-    plimsoll,
-    plimsoll_here,
-    plimsoll_valid,
-    server,
-    wait_for,
-)
+from tests.e2e.plimsoll import ROOT, Server, begin, children, only_late, plimsoll_here, plimsoll_valid, server, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -170,7 +159,7 @@ def test_a_collector_that_a_plug_in_calls_is_seen_from_inside_the_worker(fast: S
         "timer.start()\n"
     )
     (tmp_path / "s.yaml").write_text("kind: single_stream\nstop: {min_queries: 1, min_duration: 6s}\n")
-    done = plimsoll(
+    done = plimsoll_here(
         "run", "s.yaml", "--url", fast.url, *CHAT, "--slo", "p50(latency) <= 50ms", "--out", "r", "--json",
         cwd=tmp_path, env=in_worker(tmp_path, rubbish),
     )  # fmt: skip
@@ -183,7 +172,7 @@ def test_a_collector_that_a_plug_in_calls_is_seen_from_inside_the_worker(fast: S
 def test_a_closed_loop_against_a_server_that_is_faster_than_we_are_measures_us(tmp_path: Path) -> None:
     """64 connections for 3 s against the cheapest server, which the Python engine's worker can't keep up with."""
     with loopback() as url:
-        done = plimsoll(
+        done = plimsoll_here(
             "run", "--url", url, "--protocol", "http", "--kind", "concurrency", "--concurrency", "64", "--duration",
             "3s",
             "--out", "r", "--json", *LENIENT, cwd=tmp_path, env=in_worker(tmp_path, ""),
@@ -264,7 +253,7 @@ def test_a_hopeless_overload_is_given_up_at_the_ceiling(tmp_path: Path) -> None:
         "target: {options: {max_outstanding: 60}}\ndrain: 100ms\n"
     )
     with server("--model", "scripted", "--ttft", "5s") as target:
-        done = plimsoll("run", "s.yaml", "--url", target.url, *CHAT, "--json", cwd=tmp_path)
+        done = plimsoll_here("run", "s.yaml", "--url", target.url, *CHAT, "--json", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
     report = json.loads(done.stdout)
     assert {"not aborted", "all sent"} <= broken(report)
@@ -276,7 +265,7 @@ def test_a_closed_loop_below_loadgens_minimum_of_queries_is_invalid(fast: Server
     (tmp_path / "s.yaml").write_text(
         "kind: single_stream\nstop: {min_queries: 100000, min_duration: 0s, max_duration: 1s}\n"
     )
-    done = plimsoll("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", "--out", "r", cwd=tmp_path)
+    done = plimsoll_here("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", "--out", "r", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
     assert broken(json.loads(done.stdout)) == {"within max_duration", "min_queries"}
 
@@ -304,7 +293,7 @@ def test_an_offline_query_must_keep_the_endpoint_busy_for_the_minimum(
     (tmp_path / "s.yaml").write_text(
         f"kind: offline\nparams: {{samples: 40}}\nstop: {{min_queries: 1, min_duration: {minimum}}}\n"
     )
-    done = plimsoll("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
+    done = plimsoll_here("run", "s.yaml", "--url", fast.url, *CHAT, *LENIENT, "--json", cwd=tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
     assert broken(json.loads(done.stdout)) == ({"min_duration"} if code else set())
 

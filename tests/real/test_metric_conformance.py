@@ -22,7 +22,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status, TokensFrom
 from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.both_engines import ENGINES
-from tests.e2e.plimsoll import plimsoll
+from tests.e2e.plimsoll import plimsoll_here
 from tests.metric_cases import ANSWERS, FAILURES, SPECIFICATION, Case
 from tests.raw_server import raw_server
 
@@ -98,7 +98,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
     folder = tmp_path_factory.mktemp("run")
     with scripted() as url:
-        done = plimsoll(
+        done = plimsoll_here(
             "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "single_stream", "--queries", str(len(RUN)),  # noqa: E501
             "--duration", "1ms", "--timeout", "1s", "--option", f"engine={request.param}", "--slo", "max(latency) <= 60s",  # noqa: E501
             "--slo", "ttft <= 10s", "--slo", "ratio(good) >= 1%", "--out", "r", cwd=folder,

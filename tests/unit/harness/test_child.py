@@ -147,6 +147,7 @@ def test_an_interrupt_in_the_making_of_a_dataclass_ends_with_the_exit_code_that_
     (tmp_path / "started.py").write_text(
         "import os, signal, sys, types\n"
         "import plimsoll.__main__ as entry\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # else ignored below a background job\n"
         "def command_line():\n"
         "    try:\n"
         "        exec('os.kill(os.getpid(), signal.SIGINT)')\n"
