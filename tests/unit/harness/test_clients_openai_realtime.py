@@ -7,23 +7,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.options import accept
 from plimsoll.harness.protocols.openai_realtime import PROTOCOLS, RealtimeDialogue, RealtimeOptions, VllmDialogue
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
-from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
 from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
 
 KEY = (("Authorization", "Bearer sk-secret-key"),)
 
@@ -396,40 +392,3 @@ def test_vllms_errors_have_a_code() -> None:
         vllm(), AUDIO, [(1, {"type": "error", "error": "Model not validated", "code": "model_not_validated"})]
     )
     assert (exchange.status, exchange.error) == (Status.HTTP, "Model not validated (model_not_validated)")
-
-
-# -- whatever comes -----------------------------------------------------------------------------------------------
-
-KINDS = (
-    "session.updated", "error", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped",
-    "input_audio_buffer.committed", "conversation.item.input_audio_transcription.delta",
-    "conversation.item.input_audio_transcription.completed", "conversation.item.input_audio_transcription.failed",
-    "response.created", "response.output_audio.delta", "response.audio.delta", "response.output_text.delta",
-    "response.done", "transcription.delta", "transcription.done", "session.created",
-)  # fmt: skip
-MEMBERS = (
-    "item_id", "delta", "transcript", "audio_end_ms", "response", "status", "status_details", "usage", "error", "message",  # noqa: E501
-    "code", "output_tokens", "text", "server_timing",
-)  # fmt: skip
-
-
-@cache
-def talks() -> list[tuple[Dialogue, Script]]:
-    given: list[tuple[Dialogue, Payload]] = [
-        (realtime(), AUDIO),
-        (realtime(turn_detection="none"), AUDIO),
-        (talking(transcription_model="t"), AUDIO),
-        (talking(output="text"), TEXT),
-        (vllm(), AUDIO),
-    ]
-    return [(talk, talk.encode(payload)) for talk, payload in given]
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    hostile(KINDS, MEMBERS),
-    st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT]),
-)
-def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[bytes, bool]], before: Status) -> None:
-    for talk, script in talks():
-        check_hostile(talk, script, session, before)

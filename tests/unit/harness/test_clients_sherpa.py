@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.protocols.sherpa import SherpaDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
-
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
+from tests.live_talk import AUDIO, CLIP, At, hear, settled
 
 
 def server(name: str = "cpp", **options: Any) -> SherpaDialogue:
@@ -68,17 +64,3 @@ def test_a_text_that_is_not_json_ends_the_reading_and_is_named() -> None:
     exchange = settled(server(), AUDIO, [(400, {"text": "one", "segment": 0}), (500, "Dune!"), (501, "Done!")])
     assert (exchange.status, exchange.error) == (Status.PROTOCOL, "message 2 is not JSON: Dune!")
     assert exchange.n_chunks == 1
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE_0 = server()
-HOSTILE_0_SCRIPT = HOSTILE_0.encode(AUDIO)
-HOSTILE_1 = server("python")
-HOSTILE_1_SCRIPT = HOSTILE_1.encode(AUDIO)
-
-
-@settings(max_examples=60, deadline=None)
-@given(hostile(["x"], ["text", "segment", "is_final", "is_eof", "timestamps", "start_time", "error"]), FAILURES)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE_0, HOSTILE_0_SCRIPT, session, before)
-    check_hostile(HOSTILE_1, HOSTILE_1_SCRIPT, session, before)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from plimsoll.harness.protocols.vosk import VoskDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
-
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
+from tests.live_talk import AUDIO, CLIP, At, hear, settled
 
 
 def vosk(url: str = "http://127.0.0.1:1", **options: Any) -> VoskDialogue:
@@ -68,14 +63,3 @@ def test_a_close_without_the_last_answer_is_a_broken_protocol() -> None:
         assert exchange.status == Status.PROTOCOL
         assert "without the answer to" in str(exchange.error)
     assert settled(vosk(), AUDIO, [(400, {"partial": "one"})], Status.TIMEOUT, "late").error == "late"
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE = vosk()
-HOSTILE_SCRIPT = HOSTILE.encode(AUDIO)
-
-
-@settings(max_examples=60, deadline=None)
-@given(hostile(["x"], ["partial", "text", "result", "alternatives", "end"]), FAILURES)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE, HOSTILE_SCRIPT, session, before)

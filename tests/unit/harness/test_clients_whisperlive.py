@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.protocols import whisperlive
 from plimsoll.harness.protocols.whisperlive import WhisperLiveDialogue
@@ -15,9 +13,7 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
-
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
+from tests.live_talk import AUDIO, CLIP, At, hear, settled
 
 
 def whisper(**options: Any) -> WhisperLiveDialogue:
@@ -89,16 +85,3 @@ def test_a_pace_that_outruns_the_server_is_refused() -> None:
     (error,) = whisperlive.PROTOCOLS[0].check({"audio": {"pace": "burst"}})
     assert error.startswith("target.options.audio.pace: ")
     assert whisperlive.PROTOCOLS[0].check({"audio": {"pace": "eager"}}) == []
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE = whisper()
-HOSTILE_SCRIPT = HOSTILE.encode(AUDIO)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    hostile(["WAIT", "ERROR"], ["uid", "segments", "start", "end", "text", "completed", "status", "message"]), FAILURES
-)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE, HOSTILE_SCRIPT, session, before)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.protocols.whisperlivekit import WhisperLiveKitDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, At, hear, settled
 
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
 CONFIG = {"type": "config", "useAudioWorklet": True, "mode": "full"}
 
 
@@ -84,20 +81,3 @@ def test_failures_end_the_session(message: dict[str, Any], error: str) -> None:
     exchange = settled(talk, AUDIO, [(5, message)])
     assert (exchange.status, exchange.error) == (Status.HTTP, error)
     assert hear(talk, talk.encode(AUDIO), [(5, {"lines": [], "error": ""})])[1] == [NOTHING]
-
-
-MEMBERS = [
-    "lines", "text", "speaker", "error", "new_lines", "n_lines", "lines_pruned", "buffer_transcription",
-    "useAudioWorklet",
-]  # fmt: skip
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE = kit()
-HOSTILE_SCRIPT = HOSTILE.encode(AUDIO)
-
-
-@settings(max_examples=60, deadline=None)
-@given(hostile(["config", "snapshot", "diff", "ready_to_stop"], MEMBERS), FAILURES)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE, HOSTILE_SCRIPT, session, before)
