@@ -92,7 +92,7 @@ KYUTAI = sessions(_PACKED | st.binary(max_size=12), _PACKED | st.binary(max_size
 
 CARTESIA = alike(
     "transcript turn.update turn.end chunk done error connected",
-    "text words is_final transcript data done message status_code",
+    "text words end is_final transcript data done message status_code",
 )
 DEEPGRAM = alike(
     "Results UtteranceEnd Metadata Error TurnInfo Connected EndOfTurn Flushed Warning",
