@@ -1,13 +1,28 @@
-"""The live view's state: what status lines add up to, in virtual time."""
+"""The live view's state: what status lines add up to, in virtual time. One live page for many runs: the same address
+for each, free again after each, and none where none was asked for. ``--live`` as given, and what the verdict is
+read from.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.live.live_view import LiveView, verdict_in, watcher
+from plimsoll.harness.live.place import Place, where
 from plimsoll.harness.live.state import FIRST_NS, MOST, LiveState
+from plimsoll.harness.run.job import Prepared, prepare
+from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.series.one_run import LivePage
 from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart
+from plimsoll.reports.formats.openmetrics import live as render
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.slo.objectives.objective import parse
 from tests.unit.harness.live_runs import MS, S, beginning, open_plan, status
@@ -192,3 +207,126 @@ def test_a_run_of_a_day_keeps_to_so_many_intervals() -> None:
 def _shown(report: LiveReport) -> list[float]:
     assert report.intervals is not None
     return report.intervals.sent_per_s
+
+
+# -- intervals ------------------------------------------------------------------------------------------------------
+
+
+def prepared(folder: Path) -> Prepared:
+    return prepare(None, {"url": "http://127.0.0.1:9", "rate": 5.0, "kind": "server"}, Asked(), (), folder)
+
+
+def test_metrics_have_the_runs_id_before_the_run_begins(tmp_path: Path) -> None:
+    made = prepared(tmp_path / "r")
+    view = watcher(Place("127.0.0.1", 0), made)
+    text = render(view._shown.report()).decode()
+    view.stop()
+    assert f'run_id="{made.job.run_id}"' in text
+    assert 'run_id=""' not in text
+
+
+def test_without_a_place_nobody_looks_on(tmp_path: Path) -> None:
+    assert LivePage(None).begin(prepared(tmp_path / "r")) == ()
+
+
+def test_every_run_has_its_page_at_the_address_that_the_first_one_found(tmp_path: Path) -> None:
+    page, urls = LivePage(Place("127.0.0.1", 0)), []
+    for number in range(2):
+        (view,) = page.begin(prepared(tmp_path / str(number)))
+        assert isinstance(view, LiveView)
+        asyncio.run(view.open())
+        urls.append(view.url)
+        with urlopen(f"{view.url}healthz", timeout=5) as answer:
+            assert answer.status == 200
+        page.end()
+        assert not view.serving
+    assert urls[0] == urls[1]
+    with pytest.raises(URLError):
+        urlopen(urls[0], timeout=5)
+
+
+def test_a_run_that_never_opened_its_page_leaves_the_next_one_free(tmp_path: Path) -> None:
+    page = LivePage(Place("127.0.0.1", 0))
+    page.begin(prepared(tmp_path / "r"))
+    page.end()
+    (view,) = page.begin(prepared(tmp_path / "s"))
+    assert isinstance(view, LiveView)
+    asyncio.run(view.open())
+    page.end()
+
+
+# -- the watcher ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("8089", Place("127.0.0.1", 8089)),
+        ("0", Place("127.0.0.1", 0)),
+        (":8089", Place("127.0.0.1", 8089)),
+        ("0.0.0.0:9000", Place("0.0.0.0", 9000)),
+        ("[::1]:9000", Place("::1", 9000)),
+        ("localhost:1", Place("localhost", 1)),
+    ],
+)
+def test_a_place_is_a_port_with_or_without_a_host(text: str, place: Place) -> None:
+    assert where(text) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http", "70000", "-1", "1.2.3.4", "host:", "a@b:1", "h:1/x", "http://h:1", "[::1:2"]
+)
+def test_anything_else_is_one_clear_error(text: str) -> None:
+    with pytest.raises(HarnessFault) as caught:
+        where(text)
+    assert caught.value.code == 2
+    assert len(caught.value.errors) == 1
+    assert caught.value.errors[0].startswith(f"--live {text}: not [HOST:]PORT")
+
+
+def test_without_the_flag_there_is_no_place() -> None:
+    assert where(None) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "url"),
+    [
+        (Place("127.0.0.1", 0), "http://127.0.0.1:5/"),
+        (Place("::1", 0), "http://[::1]:5/"),
+        (Place("0.0.0.0", 0), "http://127.0.0.1:5/"),
+        (Place("::", 0), "http://[::1]:5/"),
+    ],
+)
+def test_the_address_that_is_said_can_be_opened(place: Place, url: str) -> None:
+    assert place.url(5) == url
+
+
+def sealed(folder: Path, outcome: str, objectives: int, whole: bool = True) -> Path:
+    document = {
+        "verdict": {"outcome": outcome, "reasons": ["slow"], "objectives": [{}] * objectives},
+        "validity": {"reasons": ["late"]},
+    }
+    (folder / "report.json").write_text(json.dumps(document))
+    if whole:
+        (folder / "report.html").write_text("<html>")
+    return folder
+
+
+def test_the_verdict_is_that_of_the_sealed_run(tmp_path: Path) -> None:
+    page = str(tmp_path / "report.html")
+    assert verdict_in(sealed(tmp_path, "FAIL", 1)) == VerdictPart(outcome="FAIL", reasons=["slow"], report=page)
+    assert verdict_in(sealed(tmp_path, "INVALID", 1)) == VerdictPart(outcome="INVALID", reasons=["late"], report=page)
+
+
+def test_a_run_without_objectives_is_measured_and_not_passed(tmp_path: Path) -> None:
+    found = verdict_in(sealed(tmp_path, "PASS", 0))
+    assert found is not None
+    assert found.outcome == "MEASURED"
+
+
+def test_there_is_no_verdict_before_both_reports_are_written(tmp_path: Path) -> None:
+    assert verdict_in(tmp_path) is None
+    assert verdict_in(sealed(tmp_path, "PASS", 1, whole=False)) is None
+    (tmp_path / "report.html").write_text("<html>")
+    (tmp_path / "report.json").write_text('{"verdict": ')
+    assert verdict_in(tmp_path) is None

@@ -1,23 +1,103 @@
-"""Where a run goes that its own disk has no room for."""
+"""Run directories: rows that are missing, what a sealed one says of its plan, and where one goes that its own disk has
+no room for.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.outputs import gather, scores_of
 from plimsoll.harness.run import rundir
-from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
+from plimsoll.harness.run.judged import judge
+from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, _missing, open_sealed, seal
 from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.series.one_run import _tidy
 from plimsoll.scenarios.flags import with_flags
+from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Status, empty
 from plimsoll.slo.validity.generator import GeneratorFacts
+from tests.unit.harness.capacity_folders import md1, sealed
 from tests.unit.harness.sealed_runs import records
+
+
+def sessions(n: int) -> Plan:
+    """Three queries a session, each after the one before; query k is due at k ms."""
+    after = np.where(np.arange(n) % 3 == 0, -1, np.arange(n) - 1)
+    zeros = np.zeros(n, np.int64)
+    due = np.arange(n) * 1_000_000
+    return Plan(due, np.arange(n), np.arange(n + 1), zeros, zeros, after, Stop(), seed=0, open_loop=True)
+
+
+@pytest.mark.parametrize("dealing", ["turns", "lots"])
+def test_a_dead_workers_rows_are_those_that_it_was_dealt_up_to_its_death(dealing: Dealing) -> None:
+    plan, t0_ns = sessions(60), 10**15
+    members = [Member(index, done={}) for index in range(4)]
+    members[2] = Member(2, death="was killed", died_ns=t0_ns + 30_000_000)
+    rows = _missing(plan, members, empty(), t0_ns, dealing)
+    assert rows["query_id"].tolist() == list(range(60))
+    for index in range(4):
+        mine = plan.shard(index, 4, dealing).query_id
+        assert rows["query_id"][rows["worker"] == index].tolist() == mine.tolist()
+    lost = rows["query_id"][rows["status"] == int(Status.UNFINISHED)]
+    dealt = plan.shard(2, 4, dealing).query_id
+    assert lost.tolist() == dealt[dealt <= 30].tolist()
+    assert len(lost)
+    assert {text for text in rows.errors if text} >= {"its worker died before it was recorded"}
+
+
+# -- what it says of its plan ---------------------------------------------------------------------------------------
+
+ASKED = Promises(objectives=(parse("p50(latency) <= 1s"),))
+
+
+def made(path: Path) -> Path:
+    due, done = md1(50.0, 400, 1)
+    sealed(path, due - due[0], done - due[0], 50.0)
+    return path
+
+
+def test_rows_taken_away_with_the_number_of_planned_ones_make_the_run_invalid(tmp_path: Path) -> None:
+    run = made(tmp_path / "r")
+    whole = open_sealed(run)
+    assert whole.facts.plan_samples == whole.facts.planned == 400
+    assert judge(whole, ASKED).verdict.outcome == "PASS"
+    fewer = whole.records.select(np.arange(400) % 10 != 7)
+    for name, table in zip(("requests", "chunks"), tables.to_tables(fewer, [""] * 360), strict=True):
+        pq.write_table(table, run / f"{name}.parquet")
+    told = json.loads((run / "generator.json").read_text())
+    told["facts"] |= {"planned": 360, "planned_queries": 360, "plan_samples": 360}
+    (run / "generator.json").write_text(json.dumps(told))
+    report = judge(open_sealed(run), ASKED)
+    assert report.verdict.outcome == "INVALID"
+    of_plan, of_facts = report.verdict.reasons[:2]
+    assert "40 planned samples have no row" in of_plan
+    assert "generator.json says that 360 samples were planned, plan.npz holds 400" in of_facts
+    assert (report.validity.planned, report.validity.unsent) == (400, 40)
+
+
+def test_a_run_of_an_open_loop_without_its_plan_is_damaged(tmp_path: Path) -> None:
+    run = made(tmp_path / "r")
+    (run / "plan.npz").write_bytes(b"no archive")
+    with pytest.raises(HarnessFault, match="damaged"):
+        open_sealed(run)
+    (run / "plan.npz").unlink()
+    with pytest.raises(HarnessFault, match=r"plan\.npz"):
+        open_sealed(run)
+
+
+# -- a disk without room --------------------------------------------------------------------------------------------
 
 Full = Callable[[Path], bool]
 
