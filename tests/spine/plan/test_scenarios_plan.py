@@ -1,4 +1,6 @@
-"""Plans: what they refuse, how they are dealt to shards, what their fingerprint covers; child seeds and sample choice."""
+"""Plans: what they refuse, how they are dealt to shards, what their fingerprint covers; child seeds and sample
+choice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From flags and files to a checked job with its promises: everything wrong at once, and nothing secret written down."""
+"""From flags and files to a checked job with its promises: everything wrong at once, and nothing secret written
+down.
+"""
 
 from __future__ import annotations
 
