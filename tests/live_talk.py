@@ -60,11 +60,7 @@ def hear(talk: Dialogue, script: Script, messages: Sequence[At]) -> tuple[Exchan
 
 
 def settled(
-    talk: Dialogue,
-    payload: Payload,
-    messages: Sequence[At],
-    status: Status = Status.OK,
-    error: str | None = None,
+    talk: Dialogue, payload: Payload, messages: Sequence[At], status: Status = Status.OK, error: str | None = None
 ) -> Exchange:
     """The session with those messages, settled after it ended with ``status``."""
     exchange, _ = hear(talk, talk.encode(payload), messages)

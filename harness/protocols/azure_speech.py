@@ -267,11 +267,7 @@ class SpeechDialogue:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "azure-stt",
-        "Azure Speech recognition",
-        over_websocket(RecognitionDialogue),
-        RecognitionOptions,
-        source="audio",
+        "azure-stt", "Azure Speech recognition", over_websocket(RecognitionDialogue), RecognitionOptions, source="audio"
     ),
     ProtocolSpec("azure-tts", "Azure Speech synthesis", over_websocket(SpeechDialogue), SpeechOptions),
 )

@@ -21,11 +21,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     put_sounds,
     put_transcripts,
 )
-from plimsoll.harness.protocols._speech.sending import (
-    LiveOptions,
-    feed,
-    text_of,
-)
+from plimsoll.harness.protocols._speech.sending import LiveOptions, feed, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING

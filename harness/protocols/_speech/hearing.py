@@ -211,12 +211,7 @@ def while_open(exchange: Exchange, events: Sequence[Event]) -> list[Event]:
     return [event for event in events if over_ns < 0 or not isinstance(event, Endpoint) or event.t_ns <= over_ns]
 
 
-def conclude(
-    exchange: Exchange,
-    said: Said,
-    fault: Fault | None,
-    overloaded: Collection[int] = OVERLOADED,
-) -> None:
+def conclude(exchange: Exchange, said: Said, fault: Fault | None, overloaded: Collection[int] = OVERLOADED) -> None:
     """Judge a session by what was said in it: a reported error, then a message that could not be read, then how it was
     closed.
 

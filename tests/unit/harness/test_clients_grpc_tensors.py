@@ -233,8 +233,7 @@ def test_a_stream_that_marks_its_end_and_has_none_was_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "status"),
-    [("Exceeds maximum queue size", Status.REFUSED), ("in ensemble 'x', boom", Status.GRPC)],
+    ("text", "status"), [("Exceeds maximum queue size", Status.REFUSED), ("in ensemble 'x', boom", Status.GRPC)]
 )
 def test_an_error_in_the_stream_is_a_failure_although_the_call_is_ok(text: str, status: Status) -> None:
     x = settle(triton(), stream(FIRST, error=text))

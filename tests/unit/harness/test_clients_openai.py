@@ -45,11 +45,7 @@ def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> dict
     return value
 
 
-USAGE = {
-    **chunk({}),
-    "choices": [],
-    "usage": {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16},
-}
+USAGE = {**chunk({}), "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}}
 
 
 def settled(exchange: Exchange, dialect: GenerationDialect | None = None) -> Exchange:

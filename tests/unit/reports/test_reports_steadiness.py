@@ -119,10 +119,7 @@ def test_a_beginning_with_failures_or_a_stall_is_told_and_not_advised_away() -> 
     stood = cold(level())
     stood[20:60] = np.maximum(stood[20:60], (3 * S - np.arange(20, 60) * 50 * MS).astype(np.float64))
     stall = part_of(run_of(stood))
-    for found, said in (
-        (failures, "100 requests failed there"),
-        (stall, "nothing was answered from 1.28 s to 3.00 s"),
-    ):
+    for found, said in ((failures, "100 requests failed there"), (stall, "nothing was answered from 1.28 s to 3.00 s")):
         assert found.warmup is not None
         assert (found.warmup.proposed, found.warmup.suggested_warmup_ns) == (False, None)
         assert found.warmup.drop > 0

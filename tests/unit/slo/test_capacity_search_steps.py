@@ -320,11 +320,7 @@ def test_what_is_undecided_is_said_with_the_probes_that_were_made() -> None:
 
 @pytest.mark.parametrize(
     ("service", "within", "base", "seed"),
-    [
-        ("constant", 8, 10_000, 1),
-        ("constant", 5, 10_000, 2),
-        ("exponential", 20, 40_000, 3),
-    ],
+    [("constant", 8, 10_000, 1), ("constant", 5, 10_000, 2), ("exponential", 20, 40_000, 3)],
 )
 def test_the_search_is_within_three_per_cent_of_the_closed_form(
     service: Service, within: int, base: int, seed: int
@@ -376,10 +372,7 @@ def test_what_a_search_with_nothing_but_an_objective_claims_within_its_budget_ho
 
 def test_the_simulated_queues_are_the_ones_of_the_books() -> None:
     n = 200_000
-    for queue, closed in (
-        (Queue("exponential"), sizing.mm1_mean(0.6)),
-        (Queue("constant"), sizing.md1_mean(0.6)),
-    ):
+    for queue, closed in ((Queue("exponential"), sizing.mm1_mean(0.6)), (Queue("constant"), sizing.md1_mean(0.6))):
         records, _ = run(queue, 600.0, n, 5)
         took = (records["done_ns"] - records["due_ns"]) / queue.service_ns
         assert took.mean() == pytest.approx(closed, rel=0.03)

@@ -28,8 +28,7 @@ INF = float("inf")
 
 
 @pytest.mark.parametrize(
-    ("runs", "p"),
-    [(2, 0.333), (3, 0.1), (4, 0.0286), (5, 0.00794), (6, 0.00216), (7, 0.000583), (8, 0.000155)],
+    ("runs", "p"), [(2, 0.333), (3, 0.1), (4, 0.0286), (5, 0.00794), (6, 0.00216), (7, 0.000583), (8, 0.000155)]
 )
 def test_the_smallest_p_of_r_against_r_runs_is_that_of_the_table(runs: int, p: float) -> None:
     assert float(2 * least_p_unpaired(runs, runs)) == pytest.approx(p, rel=5e-3)
