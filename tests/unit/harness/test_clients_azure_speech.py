@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll.harness.protocols import azure_speech
 from plimsoll.harness.protocols.azure_speech import RecognitionDialogue, SpeechDialogue, taken_apart
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
@@ -113,9 +112,3 @@ def test_a_message_that_is_not_framed_is_a_broken_protocol(message: str | bytes)
     exchange = settled(recognition(), AUDIO, [(9, message)])
     assert exchange.status == Status.PROTOCOL
     assert str(exchange.error).startswith("message 1 is not of Azure's form")
-
-
-def test_formats_that_nobody_decodes_are_refused() -> None:
-    _, tts = azure_speech.PROTOCOLS
-    assert tts.check({"output_format": "raw-22050hz-16bit-mono-pcm"}) == []
-    assert len(tts.check({"output_format": "audio-16khz-32kbitrate-mono-mp3"})) == 1

@@ -9,7 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from plimsoll.harness.protocols import cartesia
 from plimsoll.harness.protocols.cartesia import RecognitionDialogue, SpeechDialogue, TurnDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY
@@ -130,9 +129,3 @@ def test_errors_have_their_status_and_their_words() -> None:
         assert (exchange.status, exchange.error) == (Status.REFUSED, "concurrency limit (limited, 429)")
     exchange = settled(recognition(), AUDIO, [(9, {"type": "error", "message": "no model", "status_code": 400})])
     assert (exchange.status, exchange.error) == (Status.HTTP, "no model (400)")
-
-
-def test_wrong_options_are_all_named() -> None:
-    stt, _, tts = cartesia.PROTOCOLS
-    assert len(stt.check({"encoding": "opus", "finish": []})) == 2
-    assert len(tts.check({"words_per_second": 0.0, "sampl_rate": 1})) == 2

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.protocols import deepgram
 from plimsoll.harness.protocols.deepgram import FluxDialogue, ListenDialogue, SpeakDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
@@ -203,23 +202,6 @@ def test_overload_is_a_refusal_broken_json_a_protocol_error_and_a_timeout_keeps_
     late = settled(listen(), AUDIO, [(500, results("one"))], Status.TIMEOUT, "no answer within 1 s")
     assert late.session is not None
     assert (late.status, late.n_chunks, late.session.first_partial_ns) == (Status.TIMEOUT, 1, 500 * MS)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"utterance_end_ms": 1000, "interim_results": False}, "utterance_end_ms needs interim_results"),
-        ({"endpointing": False}, "leaves no endpoint"),
-        ({"query": {"language": "en"}}, "query has language"),
-        ({"encoding": "mp3"}, "target.options.encoding"),
-        ({"audio": {"frame": "0s"}}, "target.options.audio.frame"),
-        ({"audio": {"pace": "fast"}}, "target.options.audio.pace"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:
-    (error,) = deepgram.PROTOCOLS[0].check(options)
-    assert error.startswith("target.options")
-    assert said in error
 
 
 def test_text_can_not_be_recognised_nor_audio_spoken() -> None:

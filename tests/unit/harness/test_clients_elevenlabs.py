@@ -125,13 +125,6 @@ def test_scribes_errors_end_the_session_and_keep_their_words(kind: str, status: 
     assert (exchange.status, exchange.error, exchange.n_chunks) == (status, f"because ({kind})", 1)
 
 
-def test_voice_activity_wants_real_time() -> None:
-    (error,) = SCRIBE.check({"commit_strategy": "vad", "audio": {"pace": "burst"}})
-    assert error.startswith("target.options.audio.pace: ")
-    assert SCRIBE.check({"audio": {"pace": "burst"}}) == []
-    assert len(SCRIBE.check({"audio_format": "mp3", "comit": 1})) == 2
-
-
 # -- stream-input -------------------------------------------------------------------------------------------------
 
 
@@ -176,8 +169,3 @@ def test_audio_that_is_none_is_a_broken_protocol(message: dict[str, Any], words:
     exchange = settled(speech(), TEXT, [(1, message)])
     assert exchange.status == Status.PROTOCOL
     assert words in str(exchange.error)
-
-
-def test_formats_that_nobody_decodes_are_refused() -> None:
-    assert SPEECH.check({"output_format": "ulaw_8000"}) == []
-    assert len(SPEECH.check({"output_format": "midi_1"})) == 1

@@ -286,9 +286,6 @@ def test_predict_names_model_signature_and_version() -> None:
     assert list(message.output_filter) == ["y"]
     labelled: Any = PREDICT.FromString(tf(version_label="stable").encode(payload).messages[0])
     assert labelled.model_spec.WhichOneof("version_choice") == "version_label"
-    assert (
-        "given together. Keep one" in protocols()["tfserving-grpc"].check({"model_version": 1, "version_label": "a"})[0]
-    )
 
 
 @pytest.mark.parametrize("datatype", KINDS)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.harness.protocols import whisperlive
 from plimsoll.harness.protocols.sherpa import SherpaDialogue
 from plimsoll.harness.protocols.vosk import VoskDialogue
 from plimsoll.harness.protocols.whisperlive import WhisperLiveDialogue
@@ -196,12 +195,6 @@ def test_a_server_that_is_full_refuses() -> None:
     assert hear(talk, talk.encode(AUDIO), [(1, broken)])[1] == [DONE]
     assert settled(talk, AUDIO, [(1, broken)]).status == Status.HTTP
     assert settled(talk, AUDIO, [(1, {"uid": "u", "status": "WARNING", "message": "slow"})]).status == Status.OK
-
-
-def test_a_pace_that_outruns_the_server_is_refused() -> None:
-    (error,) = whisperlive.PROTOCOLS[0].check({"audio": {"pace": "burst"}})
-    assert error.startswith("target.options.audio.pace: ")
-    assert whisperlive.PROTOCOLS[0].check({"audio": {"pace": "eager"}}) == []
 
 
 # -- WhisperLiveKit -------------------------------------------------------------------------------------------------
