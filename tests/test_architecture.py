@@ -183,12 +183,12 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: package -> lines and files of Python. A ratchet: these numbers only fall. A capability that raises one says what it
 #: buys in docs/decisions.
 BUDGETS = {
-    "plimsoll/documents": (374, 3),
-    "scenarios": (5504, 44),
-    "slo": (18290, 116),
-    "reports": (13696, 67),
-    "harness": (40558, 193),
-    "reference_server": (16067, 82),
+    "plimsoll/documents": (373, 2),
+    "scenarios": (5501, 37),
+    "slo": (18283, 105),
+    "reports": (13689, 58),
+    "harness": (40524, 169),
+    "reference_server": (16051, 70),
 }
 
 JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}
