@@ -163,21 +163,20 @@ deep = st.builds(
 )  # fmt: skip
 nested = st.integers(1, 1500).map(lambda n: b'{"error":' * n + b"1" + b"}" * n)
 texts = (
-    (answers | events).map(dumped)
+    answers.map(dumped)
+    | events.map(dumped)
     | deep
     | nested
     | st.binary(max_size=8)
     | st.sampled_from([b"[DONE]", b"", b"NaN", b'{"predictions":[NaN]}', KEY.encode()])
 )
-pieces = st.builds(
+#: Most are as a server means them, so that what is said is read; the others are framed in any way.
+pieces = st.builds(b"data: %b\n\n".__mod__, texts) | st.builds(
     lambda begin, text, end: begin + text + end,
-    st.sampled_from(
-        [b"", b"", b"data: ", b"data: ", b"data:", b"event: error\ndata: ", b": ", b"error: ", b"\xef\xbb\xbfdata: ",
-         b"\0\0\0\x02"]
-    ),
+    st.sampled_from([b"", b"data:", b"event: error\ndata: ", b": ", b"error: ", b"\xef\xbb\xbfdata: ", b"\0\0\0\x02"]),
     texts,
     st.sampled_from([b"", b"\n", b"\n\n", b"\r\n\r\n", b"\r", b"\r\r"]),
-)  # fmt: skip
+)
 media = st.sampled_from(["text/event-stream", "application/json", "application/x-ndjson", "text/plain", None])
 header_values = st.binary(max_size=8) | st.sampled_from(
     [b"text/event-stream", b"application/json; charset=utf-8", b"application/x-ndjson", b"gzip", b"identity"]
@@ -196,9 +195,14 @@ def exchanges(draw: st.DrawFn) -> Exchange:
     """What a transport may leave behind: any bytes, headers and code; marks that cover the body or only a part of
     it.
     """
-    x = finished(draw(st.lists(pieces, max_size=5)), draw(st.integers(-1, 600) | st.just(200)), draw(media))
+    x = finished(
+        draw(st.lists(pieces, max_size=5)),
+        draw(st.just(200) | st.sampled_from([200, 400, 429, 503, 529]) | st.integers(-1, 600)),
+        draw(media),
+    )
     x.headers += draw(st.lists(st.tuples(header_names, header_values), max_size=6))
-    x.status = int(draw(st.sampled_from([s for s in Status if s is not Status.UNSENT]) | st.just(Status.OK)))
+    ended = st.sampled_from([s for s in Status if s is not Status.UNSENT])
+    x.status = int(draw(st.just(Status.OK) | st.sampled_from([Status.OK, Status.PROTOCOL]) | ended))
     x.error = None if x.status == Status.OK else "as the transport said"
     for _ in range(draw(st.integers(0, len(x.mark_end)))):  # bytes that came and left no mark
         x.mark_end.pop()
