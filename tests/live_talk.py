@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.transport.live.dialogue import Dialogue, Script
@@ -61,61 +60,10 @@ def hear(talk: Dialogue, script: Script, messages: Sequence[At]) -> tuple[Exchan
 
 
 def settled(
-    talk: Dialogue,
-    payload: Payload,
-    messages: Sequence[At],
-    status: Status = Status.OK,
-    error: str | None = None,
+    talk: Dialogue, payload: Payload, messages: Sequence[At], status: Status = Status.OK, error: str | None = None
 ) -> Exchange:
     """The session with those messages, settled after it ended with ``status``."""
     exchange, _ = hear(talk, talk.encode(payload), messages)
     exchange.status, exchange.error = int(status), error
     talk.settle(exchange)
     return exchange
-
-
-_SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
-)
-
-
-def hostile(kinds: Sequence[str], members: Sequence[str]) -> st.SearchStrategy[list[tuple[bytes, bool]]]:
-    """Sessions of messages that look like a protocol's: its kinds and members, with whatever in them; some are broken,
-    some binary.
-    """
-    names = st.sampled_from([*members, "type"])
-    values = st.recursive(
-        _SCALARS | st.sampled_from(kinds),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
-        max_leaves=8,
-    )
-    objects = st.builds(
-        lambda kind, rest: json.dumps({"type": kind, **rest}).encode(),
-        st.sampled_from(kinds),
-        st.dictionaries(names, values, max_size=6),
-    )
-    text = objects | values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=12)
-    return st.lists(st.tuples(text, st.just(True)) | st.tuples(st.binary(max_size=9), st.just(False)), max_size=8)
-
-
-def check_hostile(talk: Dialogue, script: Script, session: list[tuple[bytes, bool]], before: Status) -> None:
-    """Whatever came, hearing and settling raise nothing; a failure is explained and never undone."""
-    exchange = begun(script)
-    assert exchange.session is not None
-    for i, (data, text) in enumerate(session):
-        exchange.body += data
-        exchange.mark_ns.append(i * 300 * MS)
-        exchange.mark_end.append(len(exchange.body))
-        exchange.session.texts.append(text)
-        assert talk.hear(exchange, data, text) in (0, 1, 2, 3)
-    exchange.status = int(before)
-    exchange.error = None if before is Status.OK else "the transport gave it up"
-    talk.settle(exchange)
-    after = Status(exchange.status)
-    if before not in (Status.OK, Status.PROTOCOL):
-        assert after is before
-    assert (exchange.error is None) == (after is Status.OK)
-    assert exchange.n_chunks == len(exchange.chunk_ns)
-    assert list(exchange.chunk_ns) == sorted(exchange.chunk_ns)
-    for name in ("chunk_cursor_ns", "chunk_audio_ns"):
-        assert len(getattr(exchange.session, name)) in (0, exchange.n_chunks)

@@ -29,11 +29,7 @@ ALLOWED = {
 OWNERS = {
     "hdrh": {"slo/statistics/distribution.py"},
     "scipy": {"slo/statistics/special.py", "slo/search/curve.py", "scenarios/media/sound.py"},
-    "torch": {
-        "reference_server/assembly.py",
-        "reference_server/models",
-        "reference_server/device",
-    },
+    "torch": {"reference_server/assembly.py", "reference_server/models", "reference_server/device"},
     "httptools": {"harness/wire/http1.py"},
     "uvloop": {"harness/generator/worker.py", "reference_server/server.py"},
     "yaml": {"plimsoll/documents/text.py", "harness", "slo/objectives/presets"},

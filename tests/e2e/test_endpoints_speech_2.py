@@ -1,5 +1,5 @@
-"""Live speech, second half: every protocol in a real run against a fake of its server, and every way in which a session
-can fail.
+"""Live speech against fakes of the vendors' servers: one table of protocols, each in a session and in every way in
+which a session can fail, some in a real run.
 
 The fakes log the instant of each write on the clock that this host shares, so that stamps are held against the truth.
 Load: four sessions at once, each of less than half a second of audio.
@@ -44,13 +44,18 @@ LATE_NS, EARLY_NS = 50 * MS, 300_000
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol with options, its fake, the log's kind of its last word, and of its last message."""
+    """A protocol with options, its fake, the log's kinds of its first and last words, and whether it tells an end of
+    speech.
+    """
 
     fake: str
     protocol: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    first: str = "partial"
     final: str = "final"
+    ends: bool = False
     faults_after: int = 4
+    model: str = ""
 
     @property
     def synthesis(self) -> bool:
@@ -64,38 +69,46 @@ class Case:
         return Payload(prompt=TEXT, n_in=3) if self.synthesis else audio_payload(knobs)
 
 
+FLUX = Case("deepgram_flux", "deepgram-flux", {}, "StartOfTurn", "EndOfTurn", True, 6)
+ASSEMBLY = Case("assemblyai", "assemblyai", {"format_turns": True}, "Turn", "Turn", True, 6)
+VLLM = Case("openai_realtime_vllm", "openai-realtime", {"dialect": "vllm"}, "delta", "done", False, 6, "m")
 CASES = (
+    FLUX,
+    ASSEMBLY,
+    VLLM,
     Case("elevenlabs", "elevenlabs-scribe"),
     Case("elevenlabs", "elevenlabs-tts", {"words_per_second": 50.0}),
     Case("cartesia", "cartesia-stt"),
-    Case("cartesia", "cartesia-turns"),
+    Case("cartesia", "cartesia-turns", ends=True),
     Case("cartesia", "cartesia-tts", {"words_per_second": 50.0}, faults_after=3),
     Case("vosk", "vosk"),
     Case("sherpa", "sherpa-onnx"),
-    Case("whisperlive", "whisperlive", {"audio": {"frame": "64ms"}}, faults_after=6),
+    Case("whisperlive", "whisperlive", {"audio": {"frame": "64ms"}}, ends=True, faults_after=6),
     Case("whisperlivekit", "whisperlivekit"),
-    Case("kyutai", "kyutai-stt", final="done"),
+    Case("kyutai", "kyutai-stt", first="word", final="done"),
     Case("kyutai", "kyutai-tts"),
     Case("azure_speech", "azure-stt", faults_after=6),
     Case("azure_speech", "azure-tts", faults_after=3),
 )
 VARIANTS = (
-    Case("elevenlabs", "elevenlabs-scribe", {"commit_strategy": "vad", "vad_silence_threshold_secs": 0.2}),
+    Case("elevenlabs", "elevenlabs-scribe", {"commit_strategy": "vad", "vad_silence_threshold_secs": 0.2}, ends=True),
     Case("elevenlabs", "elevenlabs-scribe", {"include_timestamps": True, "audio_format": "ulaw_8000"}),
     Case("elevenlabs", "elevenlabs-tts", {"chunk_length_schedule": [50], "auto_mode": True}),
     Case("cartesia", "cartesia-stt", {"finish": ["finalize", "close"], "encoding": "pcm_f32le"}),
-    Case("cartesia", "cartesia-turns", {"turn": {"eager": True}, "sample_rate": 8000, "encoding": "pcm_mulaw"}),
+    Case(
+        "cartesia", "cartesia-turns", {"turn": {"eager": True}, "sample_rate": 8000, "encoding": "pcm_mulaw"}, ends=True
+    ),
     Case("cartesia", "cartesia-tts", {"encoding": "pcm_f32le", "sample_rate": 16000}),
     Case("vosk", "vosk", {"audio": {"pace": "burst"}, "max_alternatives": 0, "phrase_list": ["one two"]}),
     Case("sherpa", "sherpa-onnx", {"server": "python", "path": "/python"}),
     Case("whisperlivekit", "whisperlivekit", {"mode": "diff", "language": "en"}),
-    Case("kyutai", "kyutai-stt", {"pause_threshold": 0.5}, final="done"),
+    Case("kyutai", "kyutai-stt", {"pause_threshold": 0.5}, "word", "done", True),
     Case("azure_speech", "azure-stt", {"format": "simple", "mode": "dictation", "sample_rate": 8000}),
     Case("azure_speech", "azure-tts", {"output_format": "raw-16khz-16bit-mono-pcm"}),
 )
 #: One for each way of writing messages (JSON, MessagePack, a vendor's own) and one that speaks: between their records
 #: and those of the others lies only ``settle``, which sessions in this process show.
-RUNS = ("elevenlabs-scribe", "kyutai-stt", "azure-stt", "cartesia-tts")
+RUNS = ("assemblyai", "elevenlabs-scribe", "kyutai-stt", "azure-stt", "cartesia-tts")
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.protocol)
 each_variant = pytest.mark.parametrize(
     "case", [*CASES, *VARIANTS], ids=lambda case: f"{case.protocol} {dict(case.options)}"
@@ -208,8 +221,7 @@ def ragged(records: Records, name: str, row: int) -> list[int]:
 
 
 def check_text(case: Case, at: Mapping[str, int], lags: Sequence[int], entries: list[dict[str, Any]]) -> None:
-    first = next(entry["t_ns"] for entry in entries if entry["kind"] in ("partial", "word"))
-    check_close(at["first_partial_ns"], first)
+    check_close(at["first_partial_ns"], instant(entries, case.first))
     check_close(at["final_ns"], instant(entries, case.final, -1))
     assert (at["words"], at["word_errors"], at["pace"], at["false_endpoints"]) == (3, 0, 1, 0)
     assert at["speech_end_ns"] == at["media_start_ns"] + round(KNOBS.speech_end_ms * MS)
@@ -247,9 +259,7 @@ def one(case: Case, knobs: Knobs = KNOBS, **more: Any) -> tuple[Exchange, list[d
         case.protocol,
         case.payload(knobs),
         case.options,
-        headers=headers,
-        timeout_ns=5000 * MS,
-        **more,
+        **{"headers": headers, "timeout_ns": 5000 * MS, "model": case.model, **more},
     )
 
 
@@ -268,6 +278,7 @@ def test_a_session_says_what_the_server_wants_and_its_stamps_are_the_servers(cas
     else:
         check_close(stamps.final_ns, instant(log, case.final, -1))
         assert (stamps.words, stamps.word_errors, stamps.n_revised) == (3, 0, 0)
+        assert (stamps.endpoint_ns >= stamps.speech_end_ns) == case.ends
     if case in CASES:
         at = {name: getattr(stamps, name) for name in (*_INSTANTS, *_COUNTS)}
         if case.synthesis:
@@ -305,9 +316,66 @@ def test_silence_ends_with_the_turn() -> None:
     assert stamps.input_end_ns - stamps.media_start_ns < 1500 * MS  # 3 s of it were ready
 
 
+def test_a_turn_that_ends_twice_has_its_endpoint_first_and_its_text_second() -> None:
+    exchange, log = one(ASSEMBLY, Knobs(final_delay_ms=40))
+    plain, formatted = [entry["t_ns"] for entry in log if entry["kind"] == "Turn" and entry["end_of_turn"]]
+    stamps = exchange.session
+    assert stamps is not None
+    check_close(stamps.endpoint_ns, plain)
+    check_close(stamps.final_ns, formatted)
+    assert stamps.first_final_ns == stamps.endpoint_ns < stamps.final_ns
+
+
+@pytest.mark.parametrize("case", [FLUX, VLLM], ids=lambda case: case.protocol)
+def test_a_server_that_stops_reading_shows_in_the_bytes_that_it_did_not_take(case: Case) -> None:
+    """A minute of audio at once: what is live fits into any socket for long."""
+    knobs = Knobs(first_ms=60_000, fault="stop-reading", fault_after=2)
+    hurried = replace(case, options={**case.options, "audio": {"pace": "burst", "frame": "80ms"}})
+    exchange, _ = one(hurried, knobs, timeout_ns=900 * MS)
+    assert Status(exchange.status) is Status.TIMEOUT
+    assert exchange.session is not None
+    assert exchange.session.unsent_bytes > 100_000
+    assert exchange.session.pace == 0
+
+
+# -- what a vendor polices ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("frame_ms", "gap_ms", "said"), [(20, 20, "Duration Violation"), (100, 1, "Rate Exceeded")])
+def test_the_fake_hangs_up_on_frames_that_assemblyai_refuses(frame_ms: int, gap_ms: int, said: str) -> None:
+    """By the generic protocol, which knows no vendor's rules."""
+    options = {
+        "path": "/v3/ws?sample_rate=16000",
+        "audio": {"frame": f"{frame_ms}ms", "pace": f"{frame_ms / gap_ms:g}x"},
+        "ready": '"Begin"',
+        "text_path": "transcript",
+    }
+    generic = Case("assemblyai", "websocket", options)
+    exchange, log = one(generic, Knobs(first_ms=1500), headers=(("Authorization", KEY),))
+    assert said in next(entry["text"] for entry in log if entry["kind"] == "violation")
+    assert Status(exchange.status) is not Status.OK
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "said"),
+    [
+        (replace(FLUX, options={"query": {"interim_results": True}}), 400, "interim_results"),
+        (replace(ASSEMBLY, options={"auth": "bearer"}), 401, ""),
+        (replace(VLLM, model=""), 101, "Model not validated. Send session.update first. (model_not_validated)"),
+    ],
+    ids=["what belongs to listen", "a key that is none", "no model"],
+)
+def test_what_a_vendor_refuses_is_told_in_its_words(case: Case, code: int, said: str) -> None:
+    exchange, _ = one(case)
+    assert (Status(exchange.status), exchange.code) == (Status.HTTP, code)
+    assert said in str(exchange.error)
+
+
 # -- every failure --------------------------------------------------------------------------------------------------
 
-FAULTS = ("refuse=429", "refuse=403", "error", "close=1011", "reset", "hang", "garbage")
+FAULTS = (
+    "refuse=429", "refuse=503", "refuse=403", "error", "close=1011", "close=1013", "reset", "hang", "garbage",
+)  # fmt: skip
 
 
 async def all_faults(case: Case) -> dict[str, Exchange]:
@@ -319,7 +387,7 @@ async def all_faults(case: Case) -> dict[str, Exchange]:
         await fake.start()
         try:
             headers = (("Authorization", f"Bearer {KEY}"),)
-            target = {"headers": headers, "timeout_ns": 800 * MS}
+            target = {"headers": headers, "timeout_ns": 800 * MS, "model": case.model}
             options = dict(case.options)
             if (
                 fault == "hang" and not case.synthesis
@@ -338,13 +406,17 @@ async def all_faults(case: Case) -> dict[str, Exchange]:
 def test_failures_have_their_status_and_their_words_and_keep_what_was_heard(case: Case) -> None:
     found = uvloop.run(all_faults(case))
     assert {fault: Status(exchange.status) for fault, exchange in found.items() if fault != "error"} == {
-        "refuse=429": Status.REFUSED, "refuse=403": Status.HTTP, "close=1011": Status.HTTP, "reset": Status.CONNECT,
-        "hang": Status.TIMEOUT, "garbage": Status.PROTOCOL,
+        "refuse=429": Status.REFUSED, "refuse=503": Status.REFUSED, "refuse=403": Status.HTTP,
+        "close=1011": Status.HTTP, "close=1013": Status.REFUSED, "reset": Status.CONNECT, "hang": Status.TIMEOUT,
+        "garbage": Status.PROTOCOL,
     }  # fmt: skip
     status, words = _ERRORS[case.protocol]
     assert (Status(found["error"].status), words in str(found["error"].error)) == (status, True), found["error"].error
     assert "told to refuse" in str(found["refuse=403"].error)
+    assert found["refuse=403"].code == 403
+    assert KEY not in str(found["refuse=403"].error)
     assert "told to" in str(found["close=1011"].error)
+    assert "connection closed in the middle of the session" in str(found["reset"].error)
     if not case.synthesis and case.protocol != "azure-stt":  # its first messages are not audio
         for fault in ("error", "close=1011", "reset", "hang", "garbage"):
             exchange = found[fault]
@@ -355,6 +427,9 @@ def test_failures_have_their_status_and_their_words_and_keep_what_was_heard(case
 
 
 _ERRORS = {
+    "deepgram-flux": (Status.HTTP, "told to fail"),
+    "assemblyai": (Status.HTTP, "told to fail"),
+    "openai-realtime": (Status.HTTP, "told to fail"),
     "elevenlabs-scribe": (Status.REFUSED, "slow down (rate_limited)"),
     "elevenlabs-tts": (Status.REFUSED, "no characters left"),
     "cartesia-stt": (Status.REFUSED, "concurrency limit reached"),

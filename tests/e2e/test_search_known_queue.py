@@ -2,7 +2,7 @@
 
 A few seconds tell loads apart that lie half as far again from each other; that the answer comes within 3 % of the
 closed form takes 80,000 requests a probe, and is shown in virtual time
-(tests/unit/slo/test_capacity_search_known_queue.py) and by ``python -m tests.bench.known_queue --real``.
+(tests/unit/slo/test_capacity_search_steps.py) and by ``python -m tests.bench.known_queue --real``.
 """
 
 from __future__ import annotations

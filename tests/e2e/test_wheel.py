@@ -59,7 +59,9 @@ def test_one_name_is_installed(installed: Path) -> None:
 
 
 def test_the_installed_package_is_the_wheels_own(installed: Path) -> None:
-    where = call(installed, "-c", "from plimsoll import harness, reports; print(harness.__file__, reports.__file__)")
+    where = call(
+        installed, "-c", "from plimsoll import harness, reports; print(harness.__path__[0], reports.__path__[0])"
+    )
     assert all(path.startswith(str(installed)) for path in where.split())
 
 

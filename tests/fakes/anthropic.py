@@ -4,7 +4,7 @@ overload.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -98,12 +98,8 @@ def _event(kind: str, **members: Any) -> bytes:
 
 
 ROUTES: tuple[Route, ...] = (("POST", "/v1/messages", _messages),)
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

@@ -7,8 +7,7 @@ What it is faithful to is checked by `make interop`, which drives a real BentoML
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
@@ -42,12 +41,8 @@ ROUTES: tuple[Route, ...] = (
     ("POST", "/generate", _generate),
     *(("GET", f"/{name}", _healthy) for name in ("healthz", "livez", "readyz")),
 )
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

@@ -107,10 +107,7 @@ async def listen(conversation: Conversation) -> None:
 
 
 async def error(
-    conversation: Conversation,
-    code: str = "INTERNAL_SERVER_ERROR",
-    text: str = "told to fail",
-    close: int = 1011,
+    conversation: Conversation, code: str = "INTERNAL_SERVER_ERROR", text: str = "told to fail", close: int = 1011
 ) -> None:
     said = {"type": "Error", "sequence_id": 99, "code": code, "description": text}
     conversation.say(said, "Error")

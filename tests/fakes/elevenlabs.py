@@ -123,10 +123,7 @@ async def error(conversation: Conversation) -> None:
 
 
 def build(knobs: Knobs) -> Fake:
-    routes = {
-        "/v1/speech-to-text/realtime": scribe,
-        "/v1/text-to-speech/{voice}/stream-input": speech,
-    }
+    routes = {"/v1/speech-to-text/realtime": scribe, "/v1/text-to-speech/{voice}/stream-input": speech}
     return Fake(routes, error, knobs)
 
 

@@ -43,9 +43,7 @@ class Log:
 
 @asynccontextmanager
 async def scripted_server(
-    script: Script,
-    credentials: grpc.ServerCredentials | None = None,
-    options: tuple[tuple[str, Any], ...] = (),
+    script: Script, credentials: grpc.ServerCredentials | None = None, options: tuple[tuple[str, Any], ...] = ()
 ) -> AsyncIterator[tuple[str, Log, grpc.aio.Server]]:
     """``script(log, requests, context)`` answers every kind of call: ``requests`` is the message or an async iterator;
     what it returns is the answer of a call with one answer. Yields (address, log, server).

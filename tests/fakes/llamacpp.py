@@ -6,7 +6,7 @@ only.)
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -68,12 +68,8 @@ async def _completion(fake: Fake, request: web.Request) -> web.StreamResponse:
 
 
 ROUTES: tuple[Route, ...] = (("POST", "/completion", _completion), ("POST", "/completions", _completion))
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

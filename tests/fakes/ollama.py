@@ -5,7 +5,7 @@ lines.
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -66,12 +66,8 @@ async def _chat(fake: Fake, request: web.Request) -> web.StreamResponse:
 
 
 ROUTES: tuple[Route, ...] = (("POST", "/api/generate", _generate), ("POST", "/api/chat", _chat))
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

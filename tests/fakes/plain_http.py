@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from aiohttp import BodyPartReader, web
@@ -71,12 +71,8 @@ async def _form(fake: Fake, request: web.Request) -> web.StreamResponse:
 
 
 ROUTES: tuple[Route, ...] = (*(("POST", f"/{kind}", _stream) for kind in _MEDIA), ("POST", "/form", _form))
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

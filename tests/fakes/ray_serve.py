@@ -6,8 +6,7 @@ What it is faithful to is checked by `make interop`, which drives a real Ray Ser
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
@@ -44,12 +43,8 @@ ROUTES: tuple[Route, ...] = (
     ("GET", "/-/healthz", _healthz),
     ("GET", "/-/routes", _routes),
 )
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

@@ -6,8 +6,7 @@ No small SDK speaks to it: it follows the documented REST API; the messages of t
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
@@ -47,12 +46,8 @@ async def _status(_fake: Fake, request: web.Request) -> web.StreamResponse:
 
 
 ROUTES: tuple[Route, ...] = (("POST", "/v1/models/{rest:.+}", _call), ("GET", "/v1/models/{rest:.+}", _status))
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

@@ -5,7 +5,7 @@ marker.
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -113,12 +113,8 @@ ROUTES: tuple[Route, ...] = (
     ("GET", "/info", _info),
     ("GET", "/health", _health),
 )
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

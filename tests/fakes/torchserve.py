@@ -5,8 +5,7 @@ No SDK speaks to it: it follows TorchServe's documented inference API and its so
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
@@ -52,12 +51,8 @@ ROUTES: tuple[Route, ...] = (
     ("POST", "/predictions/{model}/{version}", _predictions),
     ("GET", "/ping", _ping),
 )
-
-
-def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
-    return serving(ROUTES, **script)
-
+#: Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go.
+serve = partial(serving, ROUTES)
 
 if __name__ == "__main__":
     main(ROUTES, __doc__)

@@ -10,29 +10,15 @@ import json
 import queue
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
-from tritonclient.utils import InferenceServerException
+from triton_shared import NUMBERS, clicks, failure
 
-ARRAYS = {
-    "BOOL": np.array([[True, False, True]]),
-    "UINT8": np.array([[0, 1, 255]], np.uint8),
-    "UINT16": np.array([[0, 1, 65535]], np.uint16),
-    "UINT32": np.array([[0, 1, 2**32 - 1]], np.uint32),
-    "UINT64": np.array([[0, 1, 2**64 - 1]], np.uint64),
-    "INT8": np.array([[-128, 0, 127]], np.int8),
-    "INT16": np.array([[-32768, 0, 32767]], np.int16),
-    "INT32": np.array([[-(2**31), 0, 2**31 - 1]], np.int32),
-    "INT64": np.array([[-(2**63), 0, 2**63 - 1]], np.int64),
-    "FP16": np.array([[1.5, -0.25, 65504]], np.float16),
-    "FP32": np.array([[1.5, -0.1, 3e38]], np.float32),
-    "FP64": np.array([[1.5, -0.1, 1e308]], np.float64),
-    "BYTES": np.array([[b"a", b"", b"\xff\x00" * 300]], np.object_),
-}
+ARRAYS = {**NUMBERS, "BYTES": np.array([[b"a", b"", b"\xff\x00" * 300]], np.object_)}
 
 
 def given(datatype: str, name: str = "x") -> triton.InferInput:
@@ -50,14 +36,6 @@ def prompt(text: str) -> triton.InferInput:
 def same(datatype: str, array: Any) -> bool:
     wanted = ARRAYS[datatype]
     return bool(array.dtype == wanted.dtype and array.shape == wanted.shape and (array == wanted).all())
-
-
-def failure(call: Callable[[], Any]) -> dict[str, Any]:
-    try:
-        call()
-    except InferenceServerException as error:
-        return {"status": error.status(), "message": error.message()}
-    return {}
 
 
 def questions(client: triton.InferenceServerClient) -> dict[str, Any]:
@@ -176,27 +154,6 @@ async def many(address: str, n: int) -> list[str]:
     return texts
 
 
-def clicks(client: triton.InferenceServerClient) -> dict[str, Any]:
-    """Three samples for the recommendation model, and what the server says that it did with them."""
-    dense = triton.InferInput("dense", [3, 13], "FP32")
-    dense.set_data_from_numpy(np.linspace(0, 1, 39, dtype=np.float32).reshape(3, 13))
-    categorical = triton.InferInput("categorical", [3, 26], "INT64")
-    categorical.set_data_from_numpy((np.arange(78) % 2).reshape(3, 26))
-    result = client.infer("dlrm", [dense, categorical])
-    return {
-        "probability": result.as_numpy("probability").ravel().tolist(),
-        "wrong datatype": failure(lambda: client.infer("dlrm", [given_as(categorical, "dense"), categorical])),
-        "statistics": client.get_inference_statistics("dlrm", as_json=True)["model_stats"][0],
-    }
-
-
-def given_as(tensor: triton.InferInput, name: str) -> triton.InferInput:
-    """The same tensor under another's name."""
-    made = triton.InferInput(name, tensor.shape(), tensor.datatype())
-    made.set_data_from_numpy((np.arange(78) % 2).reshape(3, 26))
-    return made
-
-
 def main(address: str) -> dict[str, Any]:
     client = triton.InferenceServerClient(address)
     seen = {
@@ -204,7 +161,7 @@ def main(address: str) -> dict[str, Any]:
         "unary": unary(client),
         "stream": stream(client, "scripted"),
         "llm": stream(client, "llm"),
-        "clicks": clicks(client),
+        "clicks": clicks(triton, client, as_json=True),
         "left": cancelled_stream(client),
         "many": asyncio.run(many(address, 20)),
     }

@@ -4,7 +4,7 @@
 Twice. The bundled server's freeze stops its whole process: what came in meanwhile is read after it, one request after
 the other, so that server's own stamps say when it answered, and the ideal observer is due time to stamp. The held
 endpoint reads everything at once and only holds its answers back: its law is arithmetic, and the ideal observer needs
-no stamps at all. Exact to the nanosecond, in virtual time: tests/spine/issue/test_semantics_vectors_omission.py.
+no stamps at all. Exact to the nanosecond, in virtual time: tests/spine/issue/test_semantics_vectors.py.
 
 Real time, 25 s each. 1 % of 1.8 s is 18 ms: a host that stops for longer than that, just as the freeze ends, fails a
 try.

@@ -12,12 +12,7 @@ import sys
 import time
 from typing import Any
 
-from assemblyai.streaming.v3 import (
-    StreamingClient,
-    StreamingClientOptions,
-    StreamingEvents,
-    StreamingParameters,
-)
+from assemblyai.streaming.v3 import StreamingClient, StreamingClientOptions, StreamingEvents, StreamingParameters
 from typed import show, wrong
 
 RATE = 16_000

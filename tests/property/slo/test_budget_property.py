@@ -48,10 +48,7 @@ def account(draw: st.DrawFn, shares: tuple[float, ...] = (0.0, 0.0, 0.0, 1.0, 0.
     steps = draw(st.lists(st.sampled_from([0, 1, 1, 1, 2, 7]), min_size=1, max_size=80))
     bad = draw(st.lists(st.sampled_from(shares), min_size=len(steps), max_size=len(steps)))
     return Account(
-        np.cumsum(np.array(steps, np.int64)) * S,
-        np.array(bad),
-        draw(allowed),
-        Fraction(draw(st.integers(1, 3))),
+        np.cumsum(np.array(steps, np.int64)) * S, np.array(bad), draw(allowed), Fraction(draw(st.integers(1, 3)))
     )
 
 

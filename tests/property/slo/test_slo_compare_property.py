@@ -193,12 +193,7 @@ def _of_ttft(name: str, values: list[float], paired: bool) -> Arm:
     key=st.sampled_from(["p99(ttft)", "rate(ok)"]),
 )
 def test_no_tier_contradicts_a_pair_of_arms_on_the_same_page(
-    columns: list[list[float]],
-    levels: list[float],
-    wide: list[float],
-    confidence: str,
-    tolerance: float,
-    key: str,
+    columns: list[list[float]], levels: list[float], wide: list[float], confidence: str, tolerance: float, key: str
 ) -> None:
     made = [
         _arm(f"a{i}", {key: [level * v**by for v in column]}, False)

@@ -35,16 +35,7 @@ CONTRACT = {
     },
     "validity.lag_ns": {"p50", "p99", "max"},
     "verdict": {"outcome", "reasons", "objectives"},
-    "verdict.objectives.0": {
-        "objective",
-        "outcome",
-        "observed",
-        "threshold",
-        "unit",
-        "interval",
-        "n",
-        "n_needed",
-    },
+    "verdict.objectives.0": {"objective", "outcome", "observed", "threshold", "unit", "interval", "n", "n_needed"},
     "metrics.ttft": {"unit", "n", "missing", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max"},
     "throughput": {"requests_per_s", "output_tokens_per_s", "goodput_per_s", "good_fraction"},
     "counts": {"ok", "failed", "by_status"},
@@ -348,8 +339,4 @@ def test_an_empty_400_to_everything_offers_to_leave_the_request_id_out() -> None
 
 
 def test_statuses_are_named() -> None:
-    assert case("fail").counts.by_status == {
-        Status.OK.name: 1980,
-        Status.TIMEOUT.name: 7,
-        Status.REFUSED.name: 13,
-    }
+    assert case("fail").counts.by_status == {Status.OK.name: 1980, Status.TIMEOUT.name: 7, Status.REFUSED.name: 13}

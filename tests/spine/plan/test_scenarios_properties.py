@@ -133,9 +133,7 @@ def test_durations_round_trip(ns: int) -> None:
 lengths = st.one_of(
     st.integers(1, 500),
     st.builds(
-        lambda a, b: {"dist": "uniform", "min": min(a, b), "max": max(a, b)},
-        st.integers(1, 99),
-        st.integers(1, 99),
+        lambda a, b: {"dist": "uniform", "min": min(a, b), "max": max(a, b)}, st.integers(1, 99), st.integers(1, 99)
     ),
     st.builds(lambda m, s: {"dist": "lognormal", "mean": m, "stdev": s}, st.floats(1, 500), st.floats(0, 100)),
 )
@@ -153,13 +151,7 @@ server_params = st.fixed_dictionaries(
 )
 
 
-@given(
-    params=server_params,
-    prompt=lengths,
-    seed=seeds,
-    warmup=st.integers(0, 3 * S),
-    timeout=st.integers(1, 10**12),
-)
+@given(params=server_params, prompt=lengths, seed=seeds, warmup=st.integers(0, 3 * S), timeout=st.integers(1, 10**12))
 def test_any_valid_scenario_round_trips_and_builds_the_same_plan(
     params: dict[str, Any], prompt: Any, seed: int, warmup: int, timeout: int
 ) -> None:
@@ -208,8 +200,7 @@ values = st.one_of(
             ["kind", "rate", "arrival", "prompt_tokens", "url", "headers", "min_duration", "path", "inputs"]
         ),
         st.one_of(
-            junk,
-            st.sampled_from(["server", "jsonl", "synthetic_text", "tensors", {"ramp": {}}, {"steps": [3]}]),
+            junk, st.sampled_from(["server", "jsonl", "synthetic_text", "tensors", {"ramp": {}}, {"steps": [3]}])
         ),
     ),
 )

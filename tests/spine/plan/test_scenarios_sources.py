@@ -138,9 +138,7 @@ def conversation(*turns: tuple[str, str]) -> dict[str, Any]:
     return {"id": "x", "conversations": [{"from": who, "value": text} for who, text in turns]}
 
 
-def test_sharegpt_takes_question_answer_length_and_system_text_and_counts_what_it_leaves(
-    tmp_path: Path,
-) -> None:
+def test_sharegpt_takes_question_answer_length_and_system_text_and_counts_what_it_leaves(tmp_path: Path) -> None:
     words = " ".join(["word"] * 100)
     entries = [
         conversation(("human", words), ("gpt", " ".join(["a"] * 50))),
@@ -155,12 +153,7 @@ def test_sharegpt_takes_question_answer_length_and_system_text_and_counts_what_i
     file = tmp_path / "s.json"
     file.write_text(json.dumps(entries))
     made: Any = source(kind="sharegpt", path=str(file))
-    assert dict(made.filtered) == {
-        "empty": 1,
-        "too long": 1,
-        "too short": 2,
-        "without a question and its answer": 2,
-    }
+    assert dict(made.filtered) == {"empty": 1, "too long": 1, "too short": 2, "without a question and its answer": 2}
     first, second = made.payload(0), made.payload(1)
     assert (first.prompt, first.n_in, first.max_output_tokens) == (words, 130, 65)
     assert [message["role"] for message in second.messages] == ["system", "user"]
@@ -188,20 +181,7 @@ def test_a_broken_sharegpt_file_is_reported(tmp_path: Path, text: str, says: str
 
 @pytest.mark.parametrize(
     "datatype",
-    [
-        "BOOL",
-        "UINT8",
-        "UINT16",
-        "UINT32",
-        "UINT64",
-        "INT8",
-        "INT16",
-        "INT32",
-        "INT64",
-        "FP32",
-        "FP64",
-        "BYTES",
-    ],
+    ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64", "BYTES"],
 )
 def test_tensors_are_json_of_the_right_size_and_range(datatype: str) -> None:
     made = source(kind="tensors", inputs=[{"name": "x", "datatype": datatype, "shape": [2, 3]}])

@@ -50,23 +50,7 @@ def test_durations_are_exact_nanoseconds(text: str | float, ns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "s",
-        "-1s",
-        "1:30",
-        "1h30m",
-        "1d",
-        "inf",
-        float("nan"),
-        float("inf"),
-        -1,
-        True,
-        None,
-        [],
-        "9000h",
-    ],
+    "text", ["", "s", "-1s", "1:30", "1h30m", "1d", "inf", float("nan"), float("inf"), -1, True, None, [], "9000h"]
 )
 def test_other_durations_are_refused_with_an_example(text: Any) -> None:
     with pytest.raises(ValueError, match=r"Write (for example|a number|a shorter)"):
@@ -74,13 +58,7 @@ def test_other_durations_are_refused_with_an_example(text: Any) -> None:
 
 
 def test_durations_are_written_in_the_largest_exact_unit() -> None:
-    assert [format_duration(n) for n in (0, 1, 90 * S, 60 * S, 1_500_000_000)] == [
-        "0s",
-        "1ns",
-        "90s",
-        "1m",
-        "1500ms",
-    ]
+    assert [format_duration(n) for n in (0, 1, 90 * S, 60 * S, 1_500_000_000)] == ["0s", "1ns", "90s", "1m", "1500ms"]
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -138,10 +116,7 @@ def test_all_problems_are_reported_at_once() -> None:
             {"params": {"arrival": "loadgen", "rate": {"ramp": {"from": 1, "to": 2, "over": 1}}}},
             "loadgen arrivals know only one constant rate",
         ),
-        (
-            {"kind": "single_stream", "workers": 2},
-            "workers: 2 workers cannot share 1 slot of kind single_stream",
-        ),
+        ({"kind": "single_stream", "workers": 2}, "workers: 2 workers cannot share 1 slot of kind single_stream"),
         ({"stop": {"min_queries": 10, "max_queries": 5}}, "max_queries 5 is below min_queries 10"),
         ({"stop": {"max_duration": "1s"}}, "max_duration 1s is not above min_duration 10s"),
         (
@@ -155,10 +130,7 @@ def test_all_problems_are_reported_at_once() -> None:
         ({"name": "a/b"}, "name: is 'a/b'"),
         ({"source": "text"}, "source: does not say its kind"),
         ({"source": {"kind": "jsonl"}}, "source.path: is missing. Add it"),
-        (
-            {"source": {"kind": "synthetic_text", "prompt_tokens": {"mean": 3}}},
-            "does not say its distribution",
-        ),
+        ({"source": {"kind": "synthetic_text", "prompt_tokens": {"mean": 3}}}, "does not say its distribution"),
         (
             {
                 "source": {
@@ -168,17 +140,9 @@ def test_all_problems_are_reported_at_once() -> None:
             },
             "mean 9.0 is not between min 1 and max 5",
         ),
+        ({"source": {"kind": "tensors", "inputs": [{"name": "x", "shape": [-1]}]}}, "source.inputs[0]: shape [-1]"),
         (
-            {"source": {"kind": "tensors", "inputs": [{"name": "x", "shape": [-1]}]}},
-            "source.inputs[0]: shape [-1]",
-        ),
-        (
-            {
-                "source": {
-                    "kind": "tensors",
-                    "inputs": [{"name": "x", "shape": [1], "datatype": "UINT8", "max": 300}],
-                }
-            },
+            {"source": {"kind": "tensors", "inputs": [{"name": "x", "shape": [1], "datatype": "UINT8", "max": 300}]}},
             "does not fit UINT8",
         ),
     ],
@@ -261,11 +225,7 @@ def test_files_are_looked_for_beside_the_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [
-        ("dmo", "Did you mean demo? Known: demo"),
-        ("no/such.yaml", "there is no such file"),
-        ("/", "is a folder"),
-    ],
+    [("dmo", "Did you mean demo? Known: demo"), ("no/such.yaml", "there is no such file"), ("/", "is a folder")],
 )
 def test_a_scenario_that_is_not_there_says_what_is(name: str, says: str) -> None:
     with pytest.raises(spec.ScenarioError, match=says.replace("?", r"\?")):

@@ -257,10 +257,7 @@ def test_a_header_block_of_garbage_raises_only_the_documented_error(block: bytes
         assert decoder.decode(block) == first
 
 
-@given(
-    st.lists(st.binary(max_size=300), max_size=6),
-    st.lists(st.integers(0, 2_000), max_size=12),
-)
+@given(st.lists(st.binary(max_size=300), max_size=6), st.lists(st.integers(0, 2_000), max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_however_messages_lie_in_data_frames_each_has_one_mark(messages: list[bytes], cuts: list[int]) -> None:
     exchange = Exchange(0, 0, 0, 0, None)

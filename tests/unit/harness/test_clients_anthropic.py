@@ -9,9 +9,8 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import problems
 from plimsoll.harness.protocols._http.json_stream import JsonDialect
-from plimsoll.harness.protocols.anthropic import MessagesOptions, messages_dialect
+from plimsoll.harness.protocols.anthropic import messages_dialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status, TokensFrom
@@ -137,11 +136,6 @@ def test_a_message_in_one_piece_is_counted() -> None:
 def test_a_model_must_be_named() -> None:
     with pytest.raises(HarnessFault, match=r"target\.model"):
         messages_dialect(Target("http://h:1", "anthropic-messages"))
-
-
-def test_header_options_that_would_break_the_request_are_refused() -> None:
-    assert "line end" in problems(MessagesOptions, {"version": "a\r\nb"})[0]
-    assert "line end" in problems(MessagesOptions, {"beta": ["a\nb"]})[0]
 
 
 def test_an_echoed_key_is_not_recorded() -> None:

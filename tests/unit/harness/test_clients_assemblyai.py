@@ -6,8 +6,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.protocols.assemblyai import PROTOCOLS, AssemblyAiDialogue
@@ -17,7 +15,7 @@ from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, At, hear, settled
 
 KEY = (("Authorization", "Bearer aai-secret-key"),)
 
@@ -139,19 +137,3 @@ def test_an_error_message_ends_the_session_in_its_words() -> None:
     assert (exchange.status, exchange.error) == (Status.HTTP, "Input Duration Violation: 20.0 ms for [redacted] (3007)")
     busy = settled(talk, AUDIO, [(9, {"type": "Error", "error_code": 1008, "error": "Too many concurrent sessions"})])
     assert busy.status == Status.REFUSED
-
-
-MEMBERS = ("turn_order", "end_of_turn", "transcript", "words", "end", "error", "error_code", "turn_is_formatted")
-
-
-TALK = assembly()
-SCRIPT = TALK.encode(AUDIO)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    hostile(("Begin", "Turn", "Termination", "Error", "Warning"), MEMBERS),
-    st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT]),
-)
-def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(TALK, SCRIPT, session, before)

@@ -7,19 +7,15 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from plimsoll.harness.protocols import azure_speech
 from plimsoll.harness.protocols.azure_speech import RecognitionDialogue, SpeechDialogue, taken_apart
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
 
 KEY = (("Authorization", "Bearer az-secret-key"),)
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
 
 
 def recognition(**options: Any) -> RecognitionDialogue:
@@ -116,40 +112,3 @@ def test_a_message_that_is_not_framed_is_a_broken_protocol(message: str | bytes)
     exchange = settled(recognition(), AUDIO, [(9, message)])
     assert exchange.status == Status.PROTOCOL
     assert str(exchange.error).startswith("message 1 is not of Azure's form")
-
-
-def test_formats_that_nobody_decodes_are_refused() -> None:
-    _, tts = azure_speech.PROTOCOLS
-    assert tts.check({"output_format": "raw-22050hz-16bit-mono-pcm"}) == []
-    assert len(tts.check({"output_format": "audio-16khz-32kbitrate-mono-mp3"})) == 1
-
-
-PATHS = st.sampled_from(["turn.start", "speech.hypothesis", "speech.phrase", "speech.endDetected", "audio", "turn.end"])
-VALUES = (
-    st.none() | st.integers() | st.text(max_size=4) | st.lists(st.dictionaries(st.just("Display"), st.text(max_size=3)))
-)
-NAMES = st.sampled_from(["Text", "Offset", "Duration", "RecognitionStatus", "NBest", "DisplayText"])
-TEXTS = st.builds(
-    lambda path, body: said(path, body).encode(), PATHS, st.dictionaries(NAMES, VALUES, max_size=4) | VALUES
-)
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE_0 = recognition()
-HOSTILE_0_SCRIPT = HOSTILE_0.encode(AUDIO)
-HOSTILE_1 = speech()
-HOSTILE_1_SCRIPT = HOSTILE_1.encode(TEXT)
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    st.lists(
-        st.tuples(TEXTS | st.binary(max_size=9), st.just(True))
-        | st.tuples(st.binary(max_size=9) | st.binary(max_size=7).map(sound), st.just(False)),
-        max_size=8,
-    ),
-    FAILURES,
-)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE_0, HOSTILE_0_SCRIPT, session, before)
-    check_hostile(HOSTILE_1, HOSTILE_1_SCRIPT, session, before)

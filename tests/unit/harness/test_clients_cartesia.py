@@ -8,20 +8,18 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from plimsoll.harness.protocols import cartesia
 from plimsoll.harness.protocols.cartesia import RecognitionDialogue, SpeechDialogue, TurnDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
 
 URL = "http://127.0.0.1:1"
 KEY = (("Authorization", "Bearer sk_car_secret"),)
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
+
+
 ERROR = {
     "type": "error", "title": "Too many", "message": "concurrency limit", "status_code": 429, "error_code": "limited",
 }  # fmt: skip
@@ -131,29 +129,3 @@ def test_errors_have_their_status_and_their_words() -> None:
         assert (exchange.status, exchange.error) == (Status.REFUSED, "concurrency limit (limited, 429)")
     exchange = settled(recognition(), AUDIO, [(9, {"type": "error", "message": "no model", "status_code": 400})])
     assert (exchange.status, exchange.error) == (Status.HTTP, "no model (400)")
-
-
-def test_wrong_options_are_all_named() -> None:
-    stt, _, tts = cartesia.PROTOCOLS
-    assert len(stt.check({"encoding": "opus", "finish": []})) == 2
-    assert len(tts.check({"words_per_second": 0.0, "sampl_rate": 1})) == 2
-
-
-KINDS = ["transcript", "turn.update", "turn.end", "chunk", "done", "error", "connected"]
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE_0 = recognition()
-HOSTILE_0_SCRIPT = HOSTILE_0.encode(AUDIO)
-HOSTILE_1 = turns()
-HOSTILE_1_SCRIPT = HOSTILE_1.encode(AUDIO)
-HOSTILE_2 = speech()
-HOSTILE_2_SCRIPT = HOSTILE_2.encode(TEXT)
-
-
-@settings(max_examples=60, deadline=None)
-@given(hostile(KINDS, ["text", "words", "is_final", "transcript", "data", "done", "message", "status_code"]), FAILURES)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE_0, HOSTILE_0_SCRIPT, session, before)
-    check_hostile(HOSTILE_1, HOSTILE_1_SCRIPT, session, before)
-    check_hostile(HOSTILE_2, HOSTILE_2_SCRIPT, session, before)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,14 +9,10 @@ from hypothesis import strategies as st
 
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.protocols.http import HttpDialect
-from plimsoll.harness.protocols.kserve import KserveDialect
-from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect
 from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.harness.transport.http.dialect import Dialect
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.records.records import Status, TokensFrom
+from plimsoll.slo.records.records import Status
 from tests.finished import finished
 
 SPECS = list(protocols().values())
@@ -101,21 +95,6 @@ extras = st.lists(
 outcomes = st.sampled_from([s for s in Status if s is not Status.UNSENT]) | st.just(Status.OK)
 exchanges = st.builds(finished, bodies, codes, types, extras, outcomes)
 
-URL = "http://127.0.0.1:1"
-STREAM_OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"framing": "sse"},
-    {"framing": "sse", "text_path": "choices[0].delta.content", "done": "[DONE]"},
-    {"framing": "ndjson", "text_path": "t", "output_tokens_path": "usage.completion_tokens", "done_path": "done"},
-]
-DIALECTS: list[Dialect] = [
-    GenerationDialect(Target(URL, "openai-chat", "m"), chat=True),
-    GenerationDialect(Target(URL, "openai-completions", "m"), chat=False),
-    EmbeddingDialect(Target(URL, "openai-embeddings", "m")),
-    KserveDialect(Target(URL, "kserve-v2", "m", options={"outputs": ["x"]})),
-    *(HttpDialect(Target(URL, "http", "m", options=options)) for options in STREAM_OPTIONS),
-]
-
 
 def check_status(before: int, x: Exchange) -> None:
     """A failure is explained, never undone; a success may turn out to be none, and then says why."""
@@ -131,22 +110,6 @@ def check_status(before: int, x: Exchange) -> None:
     assert x.n_chunks == len(x.chunk_ns)
 
 
-def check_chunks(x: Exchange) -> None:
-    """Chunk times are times of reads, in order, and the token fields agree with them."""
-    chunks = np.frombuffer(x.chunk_ns, dtype=np.int64) if len(x.chunk_ns) else np.empty(0, dtype=np.int64)
-    assert (np.diff(chunks) >= 0).all()
-    assert set(chunks.tolist()) <= set(x.mark_ns)
-    assert x.first_token_ns == (chunks[0] if len(chunks) else -1)
-    assert x.last_token_ns == (chunks[-1] if len(chunks) else -1)
-    assert x.first_answer_ns == -1 or x.first_answer_ns in chunks
-    assert x.n_out >= -1
-    assert (x.n_out == -1) is (x.tokens_from == TokensFrom.NONE)
-
-
-def state(x: Exchange) -> dict[str, Any]:
-    return {name: getattr(x, name) for name in Exchange.__slots__ if hasattr(x, name)}
-
-
 @each
 @settings(max_examples=20)
 @given(x=exchanges)
@@ -160,14 +123,3 @@ def test_settle_never_raises_and_never_turns_a_failure_into_a_success(spec: Prot
     one.settle(x)
     check_status(before, x)
     assert x.n_chunks == len(x.chunk_ns)
-
-
-@given(st.sampled_from(DIALECTS), exchanges)
-def test_no_dialect_breaks_on_any_response_with_any_options(dialect: Dialect, x: Exchange) -> None:
-    before = x.status
-    dialect.settle(x)
-    check_status(before, x)
-    check_chunks(x)
-    once = state(x)
-    dialect.settle(x)
-    assert state(x) == once

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.protocols import deepgram
 from plimsoll.harness.protocols.deepgram import FluxDialogue, ListenDialogue, SpeakDialogue
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
 
 URL = "http://127.0.0.1:1"
 KEY = (("Authorization", "Bearer dg-secret-key"),)
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT, Status.CANCELLED])
 
 
 def listen(**options: Any) -> ListenDialogue:
@@ -209,23 +204,6 @@ def test_overload_is_a_refusal_broken_json_a_protocol_error_and_a_timeout_keeps_
     assert (late.status, late.n_chunks, late.session.first_partial_ns) == (Status.TIMEOUT, 1, 500 * MS)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"utterance_end_ms": 1000, "interim_results": False}, "utterance_end_ms needs interim_results"),
-        ({"endpointing": False}, "leaves no endpoint"),
-        ({"query": {"language": "en"}}, "query has language"),
-        ({"encoding": "mp3"}, "target.options.encoding"),
-        ({"audio": {"frame": "0s"}}, "target.options.audio.frame"),
-        ({"audio": {"pace": "fast"}}, "target.options.audio.pace"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:
-    (error,) = deepgram.PROTOCOLS[0].check(options)
-    assert error.startswith("target.options")
-    assert said in error
-
-
 def test_text_can_not_be_recognised_nor_audio_spoken() -> None:
     with pytest.raises(HarnessFault, match="source of kind audio"):
         listen().encode(TEXT)
@@ -352,30 +330,3 @@ def test_speech_that_is_not_all_there_has_failed(messages: list[Any], status: St
     assert exchange.status == status
     assert exchange.error is not None
     assert said in exchange.error
-
-
-# -- whatever comes -----------------------------------------------------------------------------------------------
-
-MEMBERS = (
-    "channel", "alternatives", "transcript", "start", "duration", "is_final", "speech_final", "channel_index", "event",
-    "turn_index", "audio_window_end", "code", "description", "server_timing", "from_finalize",
-)  # fmt: skip
-KINDS = ("Results", "UtteranceEnd", "Metadata", "Error", "TurnInfo", "Connected", "EndOfTurn", "Flushed", "Warning")
-
-
-@cache
-def talks() -> list[tuple[Dialogue, Script]]:
-    given: list[tuple[Dialogue, Payload]] = [(listen(), AUDIO), (flux(), AUDIO), (speak(), TEXT)]
-    return [(talk, talk.encode(payload)) for talk, payload in given]
-
-
-@settings(max_examples=150, deadline=None)
-@given(hostile(KINDS, MEMBERS), FAILURES)
-def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[bytes, bool]], before: Status) -> None:
-    for talk, script in talks():
-        check_hostile(talk, script, session, before)
-
-
-def test_the_file_exports_its_three_protocols() -> None:
-    names = [spec.name for spec in deepgram.PROTOCOLS]
-    assert names == ["deepgram-listen", "deepgram-flux", "deepgram-speak"]

@@ -8,8 +8,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.protocols import elevenlabs
 from plimsoll.harness.protocols.elevenlabs import ScribeDialogue, SpeechDialogue
@@ -17,11 +15,12 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
 
 URL = "http://127.0.0.1:1"
 KEY = (("Authorization", "Bearer el-secret-key"),)
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
+
+
 SCRIBE, SPEECH = (spec for spec in elevenlabs.PROTOCOLS)
 
 
@@ -126,13 +125,6 @@ def test_scribes_errors_end_the_session_and_keep_their_words(kind: str, status: 
     assert (exchange.status, exchange.error, exchange.n_chunks) == (status, f"because ({kind})", 1)
 
 
-def test_voice_activity_wants_real_time() -> None:
-    (error,) = SCRIBE.check({"commit_strategy": "vad", "audio": {"pace": "burst"}})
-    assert error.startswith("target.options.audio.pace: ")
-    assert SCRIBE.check({"audio": {"pace": "burst"}}) == []
-    assert len(SCRIBE.check({"audio_format": "mp3", "comit": 1})) == 2
-
-
 # -- stream-input -------------------------------------------------------------------------------------------------
 
 
@@ -177,31 +169,3 @@ def test_audio_that_is_none_is_a_broken_protocol(message: dict[str, Any], words:
     exchange = settled(speech(), TEXT, [(1, message)])
     assert exchange.status == Status.PROTOCOL
     assert words in str(exchange.error)
-
-
-def test_formats_that_nobody_decodes_are_refused() -> None:
-    assert SPEECH.check({"output_format": "ulaw_8000"}) == []
-    assert len(SPEECH.check({"output_format": "midi_1"})) == 1
-
-
-KINDS = [
-    "session_started",
-    "partial_transcript",
-    "committed_transcript",
-    "committed_transcript_with_timestamps",
-    "error",
-]
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE_0 = scribe(include_timestamps=True)
-HOSTILE_0_SCRIPT = HOSTILE_0.encode(AUDIO)
-HOSTILE_1 = speech()
-HOSTILE_1_SCRIPT = HOSTILE_1.encode(TEXT)
-
-
-@settings(max_examples=60, deadline=None)
-@given(hostile(KINDS, ["message_type", "text", "words", "error", "audio", "isFinal", "code"]), FAILURES)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE_0, HOSTILE_0_SCRIPT, session, before)
-    check_hostile(HOSTILE_1, HOSTILE_1_SCRIPT, session, before)

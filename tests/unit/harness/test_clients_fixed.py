@@ -10,9 +10,7 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.protocols.tfserving import PROTOCOLS as TFSERVING
 from plimsoll.harness.protocols.tfserving import TfServingDialect
-from plimsoll.harness.protocols.torchserve import PROTOCOLS as TORCHSERVE
 from plimsoll.harness.protocols.torchserve import TorchServeDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
@@ -60,10 +58,6 @@ def test_torchserve_takes_any_body_that_plain_http_takes() -> None:
     assert (body.body, b"content-type: application/json" in body.head) == (b'{"data": "x"}', True)
     form = torchserve(form={"data": "{{ prompt }}"}).encode(Payload(prompt="x"))
     assert b'name="data"\r\n\r\nx\r\n' in form.body
-    errors = TORCHSERVE[0].check({"body": "{{", "body_text": "x"})
-    assert errors
-    assert "target.options.body" in errors[0]
-    assert "given together" in TORCHSERVE[0].check({"body": "a", "body_text": "x"})[0]
 
 
 def test_torchserve_503_is_a_refusal_or_a_failed_handler_and_its_body_is_kept() -> None:
@@ -144,8 +138,7 @@ def test_tfserving_an_error_or_nothing_under_200_is_a_failure() -> None:
     assert "sekret" not in (settled(tfserving(), b'{"error": "sekret-value"}').error or "")
 
 
-def test_tfserving_takes_one_version_and_needs_a_model() -> None:
-    assert "given together" in TFSERVING[0].check({"model_version": 1, "version_label": "stable"})[0]
+def test_tfserving_takes_a_version_by_label_and_needs_a_model() -> None:
     assert b"/v1/models/m/labels/a%2Fb:predict" in tfserving(version_label="a/b").encode(Payload(prompt="x")).head
     with pytest.raises(HarnessFault, match=r"target\.model"):
         tfserving(model="")

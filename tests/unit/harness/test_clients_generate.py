@@ -12,7 +12,6 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._http.json_stream import JsonDialect
 from plimsoll.harness.protocols.llamacpp import llamacpp_dialect
 from plimsoll.harness.protocols.ollama import ollama_dialect
@@ -257,26 +256,6 @@ def test_a_payload_without_a_prompt_is_refused_and_one_message_will_do(make: Any
         make(target()).encode(Payload(data={"a": 1}))
     assert ("kserve-v2 or triton-stream for tensors" in str(refused.value)) is (make is triton_dialect)
     assert b"hello" in make(target()).encode(Payload(messages=({"role": "user", "content": "hello"},))).body
-
-
-@pytest.mark.parametrize(
-    ("protocol", "where", "name"),
-    [
-        ("openai-chat", "extra_body", "n"),
-        ("openai-completions", "extra_body", "best_of"),
-        ("llamacpp-completion", "extra_body", "n_cmpl"),
-        ("tgi-generate", "parameters", "best_of"),
-        ("triton-generate", "parameters", "n"),
-        ("triton-generate", "extra_body", "n"),
-    ],
-)
-def test_several_answers_in_one_stream_are_refused_before_any_load(protocol: str, where: str, name: str) -> None:
-    check = protocols()[protocol].check
-    error = check({where: {name: 2}})
-    assert len(error) == 1
-    assert f"{where}.{name}: 2: choices that share a stream can't be timed apart" in error[0]
-    assert check({where: {name: 1}}) == []
-    assert check({where: {name: 2}, "stream": False}) == []
 
 
 @pytest.mark.parametrize(

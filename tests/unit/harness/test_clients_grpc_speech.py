@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.protocols import google, plimsoll_speech, riva, vosk_grpc
-from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._grpc.descriptors import shipped
 from plimsoll.harness.protocols._speech.grpc_speech import Recognition, Synthesis
 from plimsoll.harness.transport.client import Target
@@ -140,30 +139,6 @@ def test_riva_is_told_its_endpointing_and_whatever_else() -> None:
     assert (config.endpointing_config.stop_history, dict(config.custom_configuration)) == (800, {"a": "b"})
     assert not config.endpointing_config.HasField("start_history")
     assert recognition("riva-asr", **options).encode(SPOKEN).closing_due_ns == (250 + 800 + 1500) * MS
-
-
-@pytest.mark.parametrize(
-    ("protocol", "options", "said"),
-    [
-        ("google-speech", {"api": "v2"}, "recognizer: v2 needs it. Write projects/P/locations/L/recognizers/_"),
-        ("google-speech", {"recognizer": RECOGNIZER}, "recognizer: v1 has none. Set api: v2"),
-        ("google-speech", {"recognizer": "x"}, "target.options.recognizer"),
-        ("google-speech", {"encoding": "ALAW"}, "v1 has no ALAW"),
-        ("google-speech", {"voice_activity": False, "speech_end_timeout": 1}, "it needs voice_activity"),
-        ("google-speech", {"audio": {"frame": "70ms"}, "encoding": "OGG_OPUS"}, "has no frames of 70 ms"),
-        ("riva-asr", {"endpointing": {"stop_threshold": 2.0}}, "target.options.endpointing.stop_threshold"),
-        ("vosk-grpc", {"sample_rate": 44_100}, "target.options.sample_rate"),
-        ("plimsoll-speech", {"audio": {"pace": "fast"}}, "target.options.audio.pace"),
-        ("plimsoll-speech", {"encoding": "MP3"}, "target.options.encoding"),
-        ("google-tts", {"words_per_second": 0.0}, "target.options.words_per_second"),
-        ("riva-tts", {"voic": "x"}, "Did you mean voice?"),
-    ],
-)
-def test_options_that_a_service_refuses_are_refused_before_any_load(
-    protocol: str, options: dict[str, Any], said: str
-) -> None:
-    found = protocols()[protocol].check(options)
-    assert any(said in text for text in found), found
 
 
 def test_a_frame_above_googles_limit_is_refused_before_any_load() -> None:

@@ -113,36 +113,6 @@ def test_the_request_line_and_headers_come_from_the_options() -> None:
     assert dialect("http://h:1").encode(Payload()).head.startswith(b"POST / HTTP/1.1\r\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ({"body": "{{ x"}, "target.options.body: line 1"),
-        ({"body": "{% for %}"}, "target.options.body: line 1"),
-        ({"body": "a", "body_text": "b"}, "body and body_text are given together"),
-        ({"body_file": "/nowhere/at/all"}, "there is no file"),
-        ({"text_path": "a..b", "framing": "sse"}, "can't read"),
-        ({"text_path": "a"}, "Set framing to sse or ndjson"),
-        ({"done": "x"}, "Set framing to sse or ndjson"),
-        ({"headers": {"a": "b\r\nc: d"}}, "line end"),
-        ({"headers": {"host": "h"}}, "written by the transport"),
-        ({"content_type": "a\nb"}, "line end"),
-        ({"method": "BREW"}, "target.options.method"),
-        ({"success_codes": [100]}, "200 to 599"),
-        ({"framng": "sse"}, "Did you mean framing"),
-    ],
-)
-def test_bad_options_are_refused_with_the_place_and_the_way_out(options: dict[str, Any], part: str) -> None:
-    errors = problems(HttpOptions, options)
-    assert part in "\n".join(errors)
-    with pytest.raises(HarnessFault):
-        dialect(**options)
-
-
-def test_all_option_errors_are_reported_at_once() -> None:
-    bad = {"nope": 1, "body": "{{", "text_path": "", "method": "x", "success_codes": [1]}
-    assert len(problems(HttpOptions, bad)) >= 5
-
-
 # -- one answer in one piece -----------------------------------------------------------------------------
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import problems
-from plimsoll.harness.protocols.kserve import KserveDialect, KserveOptions
+from plimsoll.harness.protocols.kserve import KserveDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status
@@ -121,10 +120,6 @@ def test_the_json_before_binary_tensors_is_what_is_checked() -> None:
     length = (b"inference-header-content-length", str(len(answer)).encode())
     assert settled(answer + b"\0" * 16, (length,)).status == Status.OK
     assert settled(answer, ((length[0], b"9999"),)).status == Status.PROTOCOL
-
-
-def test_unknown_options_are_refused() -> None:
-    assert "Known ones: binary, model_version" in problems(KserveOptions, {"versions": 1})[0]
 
 
 def binary_answer(data: bytes, size: int | None = None) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:

@@ -8,8 +8,6 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.protocols import kyutai
 from plimsoll.harness.protocols.kyutai import RecognitionDialogue, SpeechDialogue
@@ -17,9 +15,8 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY
 from plimsoll.slo.records.records import Status
 from tests.finished import MS
-from tests.live_talk import AUDIO, TEXT, At, check_hostile, hear, settled
+from tests.live_talk import AUDIO, TEXT, At, hear, settled
 
-FAILURES = st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT])
 STT, TTS = kyutai.PROTOCOLS
 
 
@@ -118,30 +115,6 @@ def test_without_msgpack_the_check_says_what_to_install(monkeypatch: pytest.Monk
     for spec in (STT, TTS):
         (error,) = spec.check({})
         assert "pip install 'plimsoll-slo[speech]'" in error
-
-
-KINDS = st.sampled_from(["Ready", "Word", "EndWord", "Step", "Marker", "Audio", "Error"])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 1 << 40) | st.floats() | st.text(max_size=4) | st.binary(max_size=4),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["text", "pcm"]), inner, max_size=3),
-    max_leaves=6,
-)
-NAMES = st.sampled_from(["text", "start_time", "stop_time", "prs", "pcm", "message", "id"])
-MESSAGES = st.builds(lambda kind, rest: packed(kind, **rest), KINDS, st.dictionaries(NAMES, VALUES, max_size=4))
-
-
-#: Made once: making them is no part of what is tested.
-HOSTILE_0 = recognition(pause_threshold=0.5)
-HOSTILE_0_SCRIPT = HOSTILE_0.encode(AUDIO)
-HOSTILE_1 = speech()
-HOSTILE_1_SCRIPT = HOSTILE_1.encode(TEXT)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(MESSAGES | st.binary(max_size=12), st.booleans()), max_size=8), FAILURES)
-def test_nothing_that_a_server_says_raises(session: list[tuple[bytes, bool]], before: Status) -> None:
-    check_hostile(HOSTILE_0, HOSTILE_0_SCRIPT, session, before)
-    check_hostile(HOSTILE_1, HOSTILE_1_SCRIPT, session, before)
 
 
 def test_samples_beyond_full_scale_are_cut_and_those_that_are_no_numbers_are_silence() -> None:

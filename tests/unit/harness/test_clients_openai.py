@@ -12,9 +12,8 @@ from openai.types.chat import ChatCompletionChunk
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import problems
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect, GenerationOptions
+from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status, TokensFrom
@@ -45,11 +44,7 @@ def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> dict
     return value
 
 
-USAGE = {
-    **chunk({}),
-    "choices": [],
-    "usage": {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16},
-}
+USAGE = {**chunk({}), "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}}
 
 
 def settled(exchange: Exchange, dialect: GenerationDialect | None = None) -> Exchange:
@@ -154,28 +149,6 @@ def test_a_header_value_that_would_break_the_request_is_refused(value: str) -> N
 def test_headers_that_the_transport_writes_are_refused(name: str) -> None:
     with pytest.raises(HarnessFault, match="written by the transport"):
         chat(headers=((name, "1"),))
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ({"temprature": 1.0}, "Did you mean temperature"),
-        ({"stream": "no"}, "target.options.stream"),
-        ({"extra_body": {"stream": False}}, "may not set stream"),
-        ({"extra_body": {"x": object()}}, "can't be written as JSON"),
-        ({"path": "v1"}, "target.options.path"),
-        ({"max_tokens_field": "n"}, "max_completion_tokens"),
-        ({"temperature": 3.0}, "target.options.temperature"),
-    ],
-)
-def test_bad_options_are_refused_with_the_place_and_the_way_out(options: dict[str, Any], part: str) -> None:
-    errors = problems(GenerationOptions, options)
-    assert len(errors) == 1
-    assert part in errors[0]
-
-
-def test_all_option_errors_are_reported_at_once() -> None:
-    assert len(problems(GenerationOptions, {"a": 1, "b": 2, "stream": 3})) == 3
 
 
 @pytest.mark.parametrize("protocol", ["openai-chat", "openai-completions", "openai-responses", "llamacpp-completion"])

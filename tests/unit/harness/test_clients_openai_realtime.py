@@ -7,23 +7,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.options import accept
 from plimsoll.harness.protocols.openai_realtime import PROTOCOLS, RealtimeDialogue, RealtimeOptions, VllmDialogue
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
-from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
 from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
 
 KEY = (("Authorization", "Bearer sk-secret-key"),)
 
@@ -126,23 +122,6 @@ def test_a_conversation_says_how_it_wants_to_be_answered() -> None:
     assert "transcription" not in said(talking().encode(AUDIO).opening)[0]["session"]["audio"]["input"]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"turn_detection": "none", "silence_duration_ms": 300}, "silence_duration_ms"),
-        ({"eagerness": "low"}, "eagerness"),
-        ({"dialect": "vllm", "encoding": "pcmu", "voice": "x"}, "encoding, voice"),
-        ({"mode": "both"}, "target.options.mode"),
-        ({"audio": {"pace": "0x"}}, "target.options.audio.pace"),
-        ({"session": {"x": {1, 2}}}, "can't be written as JSON"),
-    ],
-)
-def test_settings_that_do_not_belong_together_are_refused(options: dict[str, Any], named: str) -> None:
-    (error,) = PROTOCOLS[0].check(options)
-    assert error.startswith("target.options")
-    assert named in error
-
-
 @pytest.mark.parametrize(("dialect", "model"), [("openai", ""), ("vllm", "m")])
 def test_no_model_is_guessed_for_openai_and_a_given_one_stays(dialect: str, model: str) -> None:
     target = Target("http://127.0.0.1:1", "openai-realtime", model, options={"dialect": dialect})
@@ -154,9 +133,7 @@ def test_no_model_is_guessed_for_openai_and_a_given_one_stays(dialect: str, mode
     assert asyncio.run(prepared()) is target  # nothing listens there
 
 
-def test_vllms_dialect_has_no_conversation() -> None:
-    (error,) = PROTOCOLS[0].check({"dialect": "vllm", "mode": "conversation"})
-    assert "conversation" in error
+def test_vllms_dialect_says_no_text() -> None:
     with pytest.raises(HarnessFault, match="source of kind audio"):
         vllm().encode(TEXT)
 
@@ -396,40 +373,3 @@ def test_vllms_errors_have_a_code() -> None:
         vllm(), AUDIO, [(1, {"type": "error", "error": "Model not validated", "code": "model_not_validated"})]
     )
     assert (exchange.status, exchange.error) == (Status.HTTP, "Model not validated (model_not_validated)")
-
-
-# -- whatever comes -----------------------------------------------------------------------------------------------
-
-KINDS = (
-    "session.updated", "error", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped",
-    "input_audio_buffer.committed", "conversation.item.input_audio_transcription.delta",
-    "conversation.item.input_audio_transcription.completed", "conversation.item.input_audio_transcription.failed",
-    "response.created", "response.output_audio.delta", "response.audio.delta", "response.output_text.delta",
-    "response.done", "transcription.delta", "transcription.done", "session.created",
-)  # fmt: skip
-MEMBERS = (
-    "item_id", "delta", "transcript", "audio_end_ms", "response", "status", "status_details", "usage", "error", "message",  # noqa: E501
-    "code", "output_tokens", "text", "server_timing",
-)  # fmt: skip
-
-
-@cache
-def talks() -> list[tuple[Dialogue, Script]]:
-    given: list[tuple[Dialogue, Payload]] = [
-        (realtime(), AUDIO),
-        (realtime(turn_detection="none"), AUDIO),
-        (talking(transcription_model="t"), AUDIO),
-        (talking(output="text"), TEXT),
-        (vllm(), AUDIO),
-    ]
-    return [(talk, talk.encode(payload)) for talk, payload in given]
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    hostile(KINDS, MEMBERS),
-    st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT]),
-)
-def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[bytes, bool]], before: Status) -> None:
-    for talk, script in talks():
-        check_hostile(talk, script, session, before)

@@ -11,8 +11,7 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
-from plimsoll.harness.options import problems
-from plimsoll.harness.protocols.websocket import WebSocketDialogue, WebSocketOptions, path_of
+from plimsoll.harness.protocols.websocket import WebSocketDialogue, path_of
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
 from plimsoll.harness.transport.live.websocket_session import Prepared
@@ -169,13 +168,6 @@ def test_what_a_session_that_was_given_up_had_heard_is_kept() -> None:
     assert exchange.status == Status.TIMEOUT
     assert exchange.session is not None
     assert exchange.session.first_partial_ns == MS
-
-
-def test_wrong_options_are_refused_with_what_to_do() -> None:
-    assert "text_path too" in problems(WebSocketOptions, {"final_path": "x"})[0]
-    assert "Keep one" in problems(WebSocketOptions, {"audio_path": "x", "binary": "audio"})[0]
-    assert "codec" in problems(WebSocketOptions, {"codec": "gsm"})[0]
-    assert len(problems(WebSocketOptions, {"text_path": "a..b", "opening": ["{{ x"], "headers": {"a b": "c"}})) == 3
 
 
 def test_the_urls_own_path_and_query_are_used_unless_a_path_is_given() -> None:

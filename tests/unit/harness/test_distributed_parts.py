@@ -551,10 +551,7 @@ def test_an_agent_without_a_part_spoils_no_run() -> None:
     idle.shards = [0]
     assert "moved by +1000" in str(idle.clock_fault())
     fact = {"name": "idle", "shards": [], "clock": {"error_ns": 10**9}}
-    assert _clocks({"agents": [fact, {"shards": [0], "clock": {"error_ns": 7}}]}) == {
-        "agents": 1,
-        "clock_error_ns": 7,
-    }
+    assert _clocks({"agents": [fact, {"shards": [0], "clock": {"error_ns": 7}}]}) == {"agents": 1, "clock_error_ns": 7}
 
 
 def test_a_site_whose_part_has_no_shard_is_finished_at_once() -> None:

@@ -16,8 +16,7 @@ STOPPED = "the run was interrupted before its end. What was measured until then 
 
 
 @pytest.mark.parametrize(
-    ("objective", "code"),
-    [("p50(ttft) <= 100ms", 0), ("p50(ttft) <= 20ms", 1), ("p99(ttft) <= 100ms", 3)],
+    ("objective", "code"), [("p50(ttft) <= 100ms", 0), ("p50(ttft) <= 20ms", 1), ("p99(ttft) <= 100ms", 3)]
 )
 def test_the_exit_code_is_the_verdict(objective: str, code: int, tmp_path: Path) -> None:
     assert _judge_again(sealed_run(tmp_path / "r"), Asked([objective]), [], as_json=False) == code
@@ -57,8 +56,7 @@ def test_a_format_on_standard_output_is_there(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("objective", "code"),
-    [("p50(ttft) <= 100ms", 0), ("p50(ttft) <= 20ms", 1), ("p99(ttft) <= 100ms", 3)],
+    ("objective", "code"), [("p50(ttft) <= 100ms", 0), ("p50(ttft) <= 20ms", 1), ("p99(ttft) <= 100ms", 3)]
 )
 def test_the_json_says_the_exit_code_in_print_and_in_the_file(
     objective: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

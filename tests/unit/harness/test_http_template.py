@@ -1,5 +1,5 @@
 """The generic template beyond one answer and JSON events: framings, conditions, finish reasons, success rules and
-forms.
+forms. Where the list of models is, for every way to write the URL of a server.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.options import problems
+from plimsoll.harness.protocols._clients import models_path
 from plimsoll.harness.protocols.http import HttpDialect, HttpOptions
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
@@ -188,3 +189,25 @@ def test_an_answer_with_a_rule_is_never_plain() -> None:
     for rule in ({"success_if": "a"}, {"finish_path": "a"}, {"framing": "chunks"}):
         assert dialect(**rule).plain is None
     assert dialect(form={"a": "x"}).plain is not None
+
+
+# -- the model's name -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("http://h:1", "/v1/models"),
+        ("http://h:1/", "/v1/models"),
+        ("http://h:1/v1", "/v1/models"),
+        ("http://h:1/api/v3/", "/api/v3/models"),
+        ("http://h:1/base", "/base/v1/models"),
+        ("http://h:1/v1/chat/completions", "/v1/models"),
+        ("http://h:1/v1/completions", "/v1/models"),
+        ("http://h:1/v1/responses/", "/v1/models"),
+        ("http://h:1/v1/audio/speech", "/v1/models"),
+        ("http://h:1/v1/embeddings?api-version=2", "/v1/models?api-version=2"),
+    ],
+)
+def test_the_list_is_beside_the_endpoint_whatever_part_of_its_url_was_given(url: str, path: str) -> None:
+    assert models_path(url) == path

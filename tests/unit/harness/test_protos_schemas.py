@@ -59,8 +59,7 @@ def fields(kind: Any) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "theirs"),
-    [("kserve", inference_pb2), ("plimsoll_speech", speech_pb2), ("reflection", reflection_pb2)],
+    ("name", "theirs"), [("kserve", inference_pb2), ("plimsoll_speech", speech_pb2), ("reflection", reflection_pb2)]
 )
 def test_names_numbers_and_types_are_those_of_the_other_side(name: str, theirs: Any) -> None:
     """The bundled server's messages and the reflection package's were written by others than these sources."""

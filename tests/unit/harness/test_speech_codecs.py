@@ -1,5 +1,5 @@
 """Samples become wire bytes and come back: exact where the codec is, held against other people's encoders where one is
-there.
+there. A few bytes of silence decode to minutes of it: what a server can make us decode is bounded, and said.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import plimsoll.harness.protocols._speech.codecs
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.protocols._speech import codecs
 from plimsoll.harness.protocols._speech.codecs import (
@@ -25,6 +26,8 @@ from plimsoll.harness.protocols._speech.codecs import (
     encodable,
     encode_file,
     encode_frames,
+    file_bytes,
+    opus_packets,
     page,
 )
 from plimsoll.harness.protocols._speech.sending import Pace, frame_schedule
@@ -410,3 +413,30 @@ def test_a_packet_over_two_pages_is_put_together_and_other_streams_are_passed_ov
 def test_what_is_no_page_is_broken() -> None:
     with pytest.raises(BrokenOgg, match="not OggS"):
         Demuxer().feed(b"x" * 30)
+
+
+# -- bombs ----------------------------------------------------------------------------------------------------------
+
+SILENCE = np.zeros(48_000, np.int16)
+
+
+def test_opus_packets_without_end_are_given_up_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plimsoll.harness.protocols._speech.codecs, "MAX_SAMPLES", 100_000)
+    packet = opus_packets(SILENCE, 48_000, 5760)[3]
+    play = decoder("opus", 48_000)
+    heard = sum(len(play.feed(packet)) for _ in range(100_000 // 5760))
+    assert heard == 100_000 // 5760 * 5760
+    with pytest.raises(BrokenAudio, match="decodes to more than 100000 samples"):
+        play.feed(packet)
+
+
+def test_one_piece_of_flac_that_holds_minutes_is_given_up_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plimsoll.harness.protocols._speech.codecs, "MAX_SAMPLES", 100_000)
+    data = file_bytes("flac", np.zeros(48_000 * 60, np.int16), 48_000)
+    play = decoder("flac", 48_000)
+
+    def heard() -> int:
+        return len(play.feed(data)) + len(play.finish())
+
+    with pytest.raises(BrokenAudio, match="decodes to more than 100000 samples"):
+        heard()

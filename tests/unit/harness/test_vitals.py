@@ -1,16 +1,32 @@
-"""Stalls, collector pauses and the use of the processor are seen, in virtual time, and reach the generator's facts."""
+"""Stalls, collector pauses and the use of the processor are seen, in virtual time, and reach the generator's facts.
+The probe of the host's timer: what is made of a lateness, and where it matters at all. Nothing sleeps here. What
+status lines tell about objectives is a lower bound of what the verdict will count.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plimsoll.harness.clock import WallMap
+from plimsoll.harness.generator.recorder import FRESH, spread
 from plimsoll.harness.process.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
+from plimsoll.harness.run import coordinator
 from plimsoll.harness.run.accounts import vitals_of
+from plimsoll.harness.run.coordinator import MOST_NS, chosen, matters, tuned
+from plimsoll.harness.run.tally import Tally, over
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.lateness import LagLimits
 from plimsoll.slo.validity.strain import checks
@@ -187,3 +203,129 @@ def test_a_clock_that_is_set_too_often_to_follow_costs_stamps_and_then_the_run()
         read(i * 100 * MS, stamped_with)
     assert reads == {"kernel_reads": 1000, "user_reads": 20}
     assert broken(done()) == ["stamps"]
+
+
+# -- the host's timer -----------------------------------------------------------------------------------------------
+
+US = 1_000
+
+
+def plan(rate: float = 10.0, **flags: object) -> Plan:
+    return with_flags(None, **{"kind": "server", "rate": rate, "queries": 200, **flags}).build(1)  # type: ignore[arg-type]
+
+
+def late(p90_us: int) -> IntArray:
+    """200 sleeps: half of them 30 us late, the rest so much, and one 20 ms."""
+    return np.sort(np.array([30 * US] * 100 + [p90_us * US] * 99 + [20_000 * US], dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("p90_us", "rate", "workers", "spin_us"),
+    [
+        (40, 10, 1, 50),  # a good timer: as without a probe
+        (180, 10, 1, 180),  # as long as hides it
+        (
+            9_000,
+            10,
+            1,
+            200,
+        ),  # somebody else has the core: no timer is that late, and waiting awake for long makes it worse
+        (180, 5_000, 1, 50),  # a quarter of a core: 0.25 / 5,000 per s
+        (180, 5_000, 2, 100),  # of each of two
+        (180, 5_000, 4, 180),
+        (40, 100_000, 1, 2.5),
+    ],
+)
+def test_the_engine_stays_awake_as_long_as_hides_the_timer_for_a_quarter_of_a_core_at_most(
+    p90_us: int, rate: float, workers: int, spin_us: float
+) -> None:
+    found = chosen(late(p90_us), plan(rate, arrival="constant"), workers)
+    assert found["spin_ns"] == pytest.approx(spin_us * US, rel=0.01)
+    assert found["spin_ns"] <= MOST_NS
+    assert found["core_share"] == pytest.approx(found["spin_ns"] * rate / 1e9 / workers, rel=0.01)
+    assert found["core_share"] <= 0.25
+    assert found["late_ns"] == {"p50": 30 * US, "p90": p90_us * US, "p99": p90_us * US, "max": 20_000 * US}
+    assert found["sleeps"] == 200
+
+
+HTTP = Target("http://127.0.0.1:1", "openai-chat", "m")
+
+
+@pytest.mark.parametrize(
+    ("target", "made", "does"),
+    [
+        (HTTP, plan, True),
+        (HTTP, lambda: plan(rate=None, kind="concurrency", concurrency=2), False),  # nothing is due
+        (HTTP, lambda: plan(rate=None, kind="offline"), False),  # one query
+        (Target("http://127.0.0.1:1", "openai-chat", "m", spin_ns=0), plan, False),  # the user has chosen
+        (Target("http://127.0.0.1:1", "openai-chat", "m", engine="python"), plan, False),
+        (Target("https://127.0.0.1:1", "openai-chat", "m"), plan, False),  # the Python engine
+        (Target("http://127.0.0.1:1", "null"), plan, False),
+    ],
+)
+def test_only_an_open_loop_of_the_compiled_engine_is_probed_for(
+    target: Target, made: Callable[[], Plan], does: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.harness.host.calibration_table.find_spec", lambda name: object())
+
+    async def asked(limit_ns: int) -> IntArray:
+        return late(180)
+
+    monkeypatch.setattr(coordinator, "lateness", asked)
+    load = made()
+    assert matters(target, load) is does
+    tuned_target, facts = asyncio.run(tuned(target, load, 1))
+    if does:
+        assert (tuned_target.spin_ns, facts["timer"]["spin_ns"]) == (180 * US, 180 * US)
+    else:
+        assert (tuned_target, facts) == (target, {})
+
+
+# -- objectives in status lines -------------------------------------------------------------------------------------
+
+
+def line(measured: int, bad: int = 0, **values: list[int]) -> dict[str, Any]:
+    return {"measured": measured, "bad": bad, **{name: spread(values.get(name, [])) for name in FRESH}}
+
+
+def test_values_over_a_limit_and_failures_are_bad() -> None:
+    tally = Tally([parse("p99(latency) <= 100ms")])
+    tally.add(0, line(3, 1, latency=[50_000_000, 150_000_000]))
+    tally.add(0, line(4, 1, latency=[200_000_000]))
+    (found,) = tally.counts()
+    assert (found.n, found.bad) == (4, 3)
+    assert found.burn == pytest.approx(3 / 4 / 0.01)
+
+
+def test_workers_add_up() -> None:
+    tally = Tally([parse("ratio(error) <= 1%")])
+    tally.add(0, line(10, 1))
+    tally.add(1, line(20, 2))
+    tally.add(0, line(15, 1))
+    (found,) = tally.counts()
+    assert (found.n, found.bad) == (35, 3)
+
+
+def test_a_failed_request_with_a_late_first_token_counts_once() -> None:
+    tally = Tally([parse("p90(ttft) <= 10ms")])
+    tally.add(0, line(2, 1, ttft=[50_000_000]))
+    assert tally.counts()[0].bad == 1
+
+
+def test_a_request_that_breaks_two_limits_is_one_bad_request() -> None:
+    tally = Tally([parse("ratio(good) >= 90%"), parse("ttft <= 10ms"), parse("tpot <= 1ms")])
+    tally.add(0, line(1, 0, ttft=[50_000_000], tpot=[5_000_000]))
+    (found,) = tally.counts()
+    assert (found.n, found.bad) == (1, 1)
+
+
+@pytest.mark.parametrize("text", ["mean(latency) <= 1s", "p99(e2e) <= 1s", "rate(ok) >= 5/s", "max(ttft) <= 1s"])
+def test_what_status_lines_do_not_tell_is_left_out(text: str) -> None:
+    assert Tally([parse(text)]).counts() == ()
+
+
+@given(st.lists(st.integers(1, 10**12), max_size=50), st.integers(1, 10**12))
+def test_over_is_never_more_than_there_are_and_misses_only_the_bin_of_the_limit(values: list[int], limit: int) -> None:
+    found = over(spread(values), float(limit))
+    assert found <= sum(value > limit for value in values)
+    assert found >= sum(value > limit * 1.05 + 1 for value in values)

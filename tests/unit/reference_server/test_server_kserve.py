@@ -1,5 +1,6 @@
 """Tensors survive the wire bit for bit, as JSON and as bytes; whatever is wrong with a request is a 400 that names the
-tensor.
+tensor. Tensors are exactly what a model declares, or are refused by name. Statistics of tensor requests are sums of
+what the stages say, by Triton's names, and failures are counted apart.
 """
 
 from __future__ import annotations
@@ -18,9 +19,21 @@ from hypothesis.extra import numpy as arrays
 from plimsoll.reference_server.dialects.kserve_http import Parsed, parse_inputs, parse_request, reply, split_body
 from plimsoll.reference_server.dialects.open_inference import InferRequest, chosen, deadline, wishes
 from plimsoll.reference_server.seams.models import Script
+from plimsoll.reference_server.seams.truth import ModelStatistics, Statistics
 from plimsoll.reference_server.transports.fields import Fields
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.tensors import NUMPY, Tensor, from_bytes, objects, to_bytes
+from plimsoll.reference_server.values.tensors import (
+    NUMPY,
+    Tensor,
+    TensorSpec,
+    bytes_tensor,
+    checked,
+    from_bytes,
+    n_samples,
+    objects,
+    to_bytes,
+)
 
 HEADER = "Inference-Header-Content-Length"
 NUMBERS = sorted(set(NUMPY) - {"BYTES"})
@@ -261,3 +274,85 @@ def test_parameters_become_wishes_and_a_timeout_a_deadline() -> None:
     for bad in ({"timeout": -1}, {"timeout": "1"}, {"priority": 1.5}, {"priority": 101}, {"max_tokens": 0}):
         with pytest.raises(RequestError, match=next(iter(bad))):
             wishes(Fields(bad), Script())
+
+
+# -- tensors --------------------------------------------------------------------------------------------------------
+
+SPECS = (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT64", (-1,)))
+
+
+def a(*shape: int) -> Tensor:
+    return Tensor("a", "FP32", np.zeros(shape, dtype=np.float32))
+
+
+def b(*shape: int) -> Tensor:
+    return Tensor("b", "INT64", np.zeros(shape, dtype=np.int64))
+
+
+def test_tensors_that_fit_are_found_by_name_in_any_order_and_counted() -> None:
+    by_name = checked([b(3), a(3, 2)], SPECS)
+    assert set(by_name) == {"a", "b"}
+    assert n_samples(by_name, SPECS) == 3
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ([a(1, 2)], "b: is missing. The model takes a, b"),
+        ([a(1, 2), b(1), a(1, 2)], "inputs: name a tensor twice. Give each once"),
+        ([a(1, 2), b(1), Tensor("c", "FP32", np.zeros(1))], "c: is no input of this model. It takes a, b"),
+        ([Tensor("a", "FP64", np.zeros((1, 2))), b(1)], "a: has datatype FP64, the model takes FP32"),
+        ([a(1, 3), b(1)], "a: has shape [1, 3], the model takes [-1, 2] (-1: any size)"),
+        ([a(2), b(1)], "a: has shape [2], the model takes [-1, 2] (-1: any size)"),
+        ([a(2, 2), b(3)], "b: holds 3 samples, a holds 2. Give each input the same number of rows"),
+        ([a(0, 2), b(0)], "a: holds no samples. Give at least one row"),
+    ],
+)
+def test_what_does_not_fit_is_a_400_that_says_what_and_what_would(tensors: list[Tensor], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        n_samples(checked(tensors, SPECS), SPECS)
+    assert (caught.value.status, caught.value.code, caught.value.message) == (400, "invalid_tensor", message)
+
+
+def test_a_tensor_of_bytes_keeps_every_byte() -> None:
+    values = [b"", b"a\0", b"\xff\xd8\0\0"]
+    tensor = bytes_tensor("x", values)
+    assert (tensor.datatype, tensor.data.dtype, tensor.data.shape) == ("BYTES", NUMPY["BYTES"], (3,))
+    assert tensor.data.tolist() == values
+
+
+def test_a_declaration_is_written_as_the_protocol_has_it() -> None:
+    assert SPECS[0].as_json() == {"name": "a", "datatype": "FP32", "shape": [-1, 2]}
+
+
+# -- statistics -----------------------------------------------------------------------------------------------------
+
+STAGES = ("queue", "preprocess", "preprocess.resize", "prefill", "decode", "inference", "postprocess")
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(STAGES), st.integers(0, 10**12)), max_size=5))
+def test_totals_are_the_sums_of_the_stages_without_their_parts(requests: list[dict[str, int]]) -> None:
+    kept = ModelStatistics()
+    for spans in requests:
+        kept.note(Stages(spans), sum(spans.values()), n_samples=2, now_ms=7)
+    totals = kept.totals()
+    named = {
+        "queue": ["queue"],
+        "compute_input": ["preprocess"],
+        "compute_infer": ["prefill", "decode", "inference"],
+        "compute_output": ["postprocess"],
+    }
+    for name, stages in named.items():
+        assert totals[name].ns == sum(spans.get(stage, 0) for spans in requests for stage in stages)
+        assert totals[name].count == len(requests)
+    assert totals["success"].ns == sum(sum(spans.values()) for spans in requests)
+    assert (kept.n_samples, totals["fail"].count) == (2 * len(requests), 0)
+
+
+def test_a_failure_adds_nothing_to_the_stages() -> None:
+    kept = Statistics().of("m")
+    kept.note_failure(5, now_ms=9)
+    row = kept.as_json("m", 0)
+    assert row["inference_stats"]["fail"] == {"count": 1, "ns": 5}
+    assert (row["inference_stats"]["success"]["count"], row["inference_stats"]["queue"]["count"]) == (0, 0)
+    assert (row["inference_count"], row["last_inference"]) == (0, 9)

@@ -1,8 +1,11 @@
-"""What the metrics page says is what happened."""
+"""What the metrics page says is what happened. A request's account: whatever becomes of it, one row, one place in
+flight, one count. The truth keeps what it was told, within its bounds.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,14 @@ from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics, Rate
 from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.misfortune.fault import Break, Misfortune, parse_fault
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.seams.models import Script
+from plimsoll.reference_server.seams.truth import Truth, TruthRow
+from plimsoll.reference_server.service.service import Account, Service, accounted, obey
 from plimsoll.reference_server.values.durations import Stages, Startup
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.timetable import DeadlineWheel
 from tests.scripted_runner import ScriptedRunner
 
 
@@ -132,3 +142,127 @@ def test_the_rate_is_the_mean_of_the_last_whole_seconds(
     now_s += later
     second = int(now_s)
     assert rate.per_s() == sum(n for at, n in events if second - seconds <= at < second) / seconds
+
+
+# -- accounts -------------------------------------------------------------------------------------------------------
+
+
+def made(*, ready: bool = True) -> Service:
+    startup = Startup()
+    startup.ready = ready
+    faults = Faults([parse_fault("slow_headers=by:1ms")], seed=0)
+    return Service(cast(DeadlineWheel, None), faults, Truth(), Metrics(), 1 << 20, startup=startup)
+
+
+def counted(service: Service) -> list[str]:
+    text = service.render_metrics().decode()
+    return [line for line in text.splitlines() if line.startswith("reference_requests_total{")]
+
+
+def test_a_request_is_in_flight_for_as_long_as_its_account_is_open() -> None:
+    service = made()
+    with accounted(service, "a", 5, service.closed()) as account:
+        assert service.n_in_flight == 1
+        assert account.row.outcome == "open"
+        account.row.model, account.row.status, account.outcome = "m", 200, "ok"
+    assert service.n_in_flight == 0
+    row = service.truth.get("a")
+    assert row is not None
+    assert (row.outcome, row.received_ns) == ("ok", 5)
+    (line,) = counted(service)
+    assert line.endswith(" 1.0")
+    assert '"ok"' in line
+
+
+def test_what_raises_leaves_its_row_and_its_place_too() -> None:
+    service = made()
+    with pytest.raises(ZeroDivisionError), accounted(service, "a", 5, service.closed()):
+        raise ZeroDivisionError
+    assert service.n_in_flight == 0
+    row = service.truth.get("a")
+    assert row is not None
+    assert row.outcome == "error"
+
+
+def test_a_request_that_a_closed_server_refuses_does_not_start_the_clock_of_the_faults() -> None:
+    service = made(ready=False)
+    with accounted(service, "early", 5, service.closed()) as account, pytest.raises(RequestError, match="starting"):
+        account.draw()
+    service.startup.ready = True
+    assert service.faults.first(7), "the next request should be the first"
+    assert service.n_in_flight == 0
+
+
+def test_a_request_s_own_wish_comes_before_the_faults() -> None:
+    account = Account(made(), TruthRow("r", "m", 0))
+    account.misfortune = Misfortune(error_at=3, cut_at=4, break_by=Break.RESET)
+    assert account.limits(Script()) == (3, 4)
+    assert account.break_by is Break.RESET
+    assert account.limits(Script(error_at=1, cut_at=2)) == (1, 2)
+    assert account.break_by is Break.CLOSE
+
+
+def test_only_refusals_for_want_of_room_count_as_rejected() -> None:
+    service = made()
+    account = Account(service, TruthRow("r", "m", 0))
+    account.refused(RequestError(400, "wrong", code="invalid_value"))
+    assert b'reason="' not in service.render_metrics()
+    account.refused(RequestError(429, "full", code="queue_full"))
+    assert b'reason="queue_full"' in service.render_metrics()
+
+
+def test_a_request_may_ask_for_its_own_refusal() -> None:
+    obey(Script())
+    with pytest.raises(RequestError) as refused:
+        obey(Script(status=418))
+    assert refused.value.status == 418
+
+
+# -- ground truth ---------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_requests_are_forgotten_first() -> None:
+    truth = Truth(max_requests=3)
+    for number in range(5):
+        truth.open(f"r{number}", "scripted", number)
+    assert [row.request_id for row in truth.since(0)] == ["r2", "r3", "r4"]
+    assert truth.get("r0") is None
+
+
+def test_stamps_are_bounded_too() -> None:
+    truth = Truth(max_stamps=10)
+    for number in range(4):
+        row = truth.open(f"r{number}", "scripted", number)
+        for stamp in range(2):
+            row.before_ns.append(stamp)
+            row.after_ns.append(stamp)
+        truth.close(row, "ok", number)
+    assert [row.request_id for row in truth.since(0)] == ["r2", "r3"]
+
+
+def test_a_repeated_id_replaces_the_row_and_a_late_end_of_the_old_one_harms_nothing() -> None:
+    truth = Truth(max_stamps=4)
+    old = truth.open("r", "scripted", 1)
+    old.before_ns.extend([1, 2, 3])
+    old.after_ns.extend([1, 2, 3])
+    new = truth.open("r", "scripted", 2)
+    truth.close(old, "cancelled", 3)
+    assert truth.get("r") is new
+    assert (new.outcome, len(truth)) == ("open", 1)
+
+
+def test_the_first_ending_counts() -> None:
+    truth = Truth()
+    row = truth.open("r", "scripted", 1)
+    truth.close(row, "cut", 5)
+    truth.close(row, "ok", 6)
+    assert (row.outcome, row.done_ns) == ("cut", 5)
+
+
+def test_since_selects_by_arrival() -> None:
+    truth = Truth()
+    for number in range(4):
+        truth.open(f"r{number}", "scripted", number * 10)
+    assert [row.request_id for row in truth.since(15)] == ["r2", "r3"]
+    truth.clear()
+    assert list(truth.since(0)) == []

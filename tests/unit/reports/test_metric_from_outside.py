@@ -60,7 +60,7 @@ def test_an_outside_metric_is_judged_and_shown_in_the_report() -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_an_outside_metric_goes_from_the_recorder_to_the_live_page() -> None:
-    """Of measured successes alone, by segment; tests/unit/harness/test_plugins_broken.py has a whole run."""
+    """Of measured successes alone, by segment; tests/unit/harness/test_plugins.py has a whole run."""
     rows = made_reports.records(300, fail_every=10)
     recorder = Recorder(VirtualClock(), lambda exchange: None, lambda: 1 << 62, lambda records: None, 0)
     recorder.others = others_of(indicator.live_ones())

@@ -1,7 +1,6 @@
 """The ``mlperf`` and ``mlperf-detail`` formats: what a reader of LoadGen's files finds, and that nothing but VALID
-reads so.
-
-That their lines are LoadGen's own is shown beside the real one in ``tests/e2e/test_mlperf_log.py``.
+reads so. That their lines are LoadGen's own is shown beside the real one in ``tests/e2e/test_mlperf_log.py``. A CI
+log is annotated by outcome, and nothing in a text can end a line or a property of it.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import pytest
 from made_reports import GOOD, MANIFEST, SCENARIO, built, records, report
 
 from plimsoll.reports.format import formats
+from plimsoll.reports.formats.annotations import FORMAT
+from plimsoll.reports.parts.parts import Counts, ObjectiveResult, Outcome, Run, Scenario, Validity, Verdict
 from plimsoll.reports.report import Report
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import from_columns
@@ -135,3 +136,35 @@ def test_an_empty_run_is_invalid_and_can_be_rendered() -> None:
         empty = built({}, {"kind": kind}, from_columns(0), facts, [parse("p99(latency) <= 1s")])
         assert summary(empty)["Result is"] == "INVALID"
         assert detail(empty)["result_validity"] == "INVALID"
+
+
+# -- annotations ----------------------------------------------------------------------------------------------------
+
+
+def result(outcome: Outcome, text: str = "p99(ttft) <= 200ms") -> ObjectiveResult:
+    return ObjectiveResult(
+        objective=text, outcome=outcome, observed=250_000_000, threshold=200_000_000, unit="ns", interval=(1, 2), n=9
+    )
+
+
+def lines(**parts: object) -> list[str]:
+    run = Run(scenario=Scenario(name="a:b, 100%\nc"))
+    return FORMAT.render(Report(run=run, counts=Counts(ok=9), **parts)).decode().splitlines()  # type: ignore[arg-type]
+
+
+def test_each_objective_is_a_line_at_the_level_of_its_outcome() -> None:
+    results = [result("FAIL"), result("INCONCLUSIVE"), result("PASS")]
+    found = lines(verdict=Verdict(outcome="FAIL", objectives=results))
+    assert [line.split(" ")[0] for line in found] == ["::error", "::warning", "::notice"]
+
+
+def test_an_invalid_run_is_one_error_whatever_its_objectives_say() -> None:
+    verdict = Verdict(outcome="INVALID", reasons=["too late"], objectives=[result("INVALID")])
+    (line,) = lines(verdict=verdict, validity=Validity(outcome="INVALID", reasons=["too late"]))
+    assert line.startswith("::error title=a%3Ab%2C 100%25%0Ac%3A INVALID::")
+    assert line.endswith("Too late.")
+
+
+def test_a_run_without_objectives_is_a_notice_and_one_that_answered_nothing_an_error() -> None:
+    assert lines()[0].startswith("::notice")
+    assert lines(verdict=Verdict(outcome="FAIL", reasons=["not one succeeded"]))[0].startswith("::error")

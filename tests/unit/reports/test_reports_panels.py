@@ -1,25 +1,46 @@
-"""The page's panels: error budgets, maps, drill-downs and checks say what the report holds, drawn or in words."""
+"""The page's panels say what the report holds, drawn or in words; accuracy, stages and attempts stand in every format
+for people.
+"""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from made_reports import CASES, GOOD, MS, S, case, every, records, rendered, report, texts
+from made_reports import (
+    CASES,
+    GOOD,
+    MANIFEST,
+    MS,
+    SCENARIO,
+    S,
+    built,
+    case,
+    every,
+    facts,
+    records,
+    rendered,
+    report,
+    texts,
+)
 
 from plimsoll.reports.blocks.document import Card, Cell, Drawings, Facts, Figures, Folded, Sentence, Table
-from plimsoll.reports.documents import pictures
+from plimsoll.reports.documents import pictures, words
 from plimsoll.reports.documents.run import check_rows, document, merged_sentence
 from plimsoll.reports.format import formats
 from plimsoll.reports.formats.html_ import render
+from plimsoll.reports.parts import provenance
 from plimsoll.reports.parts.parts import Check, MergedChunks, Validity
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections import slowest
 from plimsoll.reports.sections import steadiness as steady
+from plimsoll.reports.sections.accuracy import Accuracy, AccuracyScore
+from plimsoll.reports.sections.anatomy import HELD, REST, anatomy_part, rows
 from plimsoll.reports.sections.budgets import MAX_PANELS, NOT_OBSERVABLE, BudgetPart, budgets_part, panels
 from plimsoll.reports.sections.peers import row
 from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart, SteadyStretch
@@ -27,8 +48,11 @@ from plimsoll.reports.svg.bars import between
 from plimsoll.reports.svg.plot import Chart
 from plimsoll.reports.svg.spreads import LEVELS, level
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.anatomy import anatomy
 from plimsoll.slo.objectives.budget import budgeted
 from plimsoll.slo.objectives.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records
 from tests.page_reader import read
 from tests.unit.reports.made_reports import hostile
 
@@ -349,3 +373,138 @@ def test_openmetrics_says_nothing_of_what_could_not_be_observed() -> None:
     made = case("fail").model_copy(update={"budgets": [budget(20, rules=rules)]})
     assert list(samples(made, "plimsoll_budget_alert_fired").values()) == [1]
     assert len(samples(made, "plimsoll_budget_window_burn_rate_max")) == 2
+
+
+# -- accuracy -------------------------------------------------------------------------------------------------------
+
+SCORES = Accuracy(
+    samples=40,
+    answered=39,
+    scores={
+        "exact_match": AccuracyScore(value=0.9, right=36, of=40, interval=(0.77, 0.97)),
+        "token_match": AccuracyScore(value=0.95, right=190, of=200),
+        "wer": AccuracyScore(value=None, of=200, errors=12),
+    },
+)
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_the_scores_are_shown_with_their_counts(name: str) -> None:
+    page = formats()[name].render(Report(accuracy=SCORES)).decode().replace("\\_", "_")
+    for text in (
+        "39 of 40 samples answered",
+        "36 of 40 samples right",
+        "190 of 200 words right",
+        "12 errors in 200 words",
+    ):
+        assert text in page, text
+    assert "∞" in page
+    assert "samples answered" not in formats()[name].render(Report()).decode()
+
+
+# -- stages ---------------------------------------------------------------------------------------------------------
+
+
+def staged(text: str = "queue;dur=1.5, preprocess;dur=2, preprocess.resize;dur=1, decode;dur=30") -> Records:
+    plain = records(2000)
+    columns = dict(plain.columns) | {"server_timing": np.zeros(len(plain), dtype=np.int32)}
+    return replace(plain, columns=columns, timings=(text,))
+
+
+def test_the_rows_are_the_whole_latency_and_parts_stand_below_their_whole() -> None:
+    part = anatomy_part(anatomy(staged()))
+    assert part is not None
+    assert [(row.cells[0], row.class_) for row in rows(part)] == [
+        (HELD, ""),
+        ("queue", ""),
+        ("preprocess", ""),
+        ("\u2003resize", "part"),
+        ("decode", ""),
+        (REST, ""),
+    ]
+    for band in part.bands:
+        whole = sum(stage.ns for stage in band.stages if not stage.part_of)
+        assert band.held_ns + whole + band.rest_ns == band.latency_ns
+
+
+def test_every_page_says_it() -> None:
+    made = report(staged())
+    for name in ("text", "markdown", "html"):
+        page = formats()[name].render(made).decode()
+        assert "Where the time goes" in page, name
+        for word in ("queue", "decode", REST):
+            assert word in page, (name, word)
+    assert made.document()["anatomy"]["bands"][1]["percentile"] == 99.0
+
+
+def test_a_silent_server_has_no_such_part() -> None:
+    made = report(records(200))
+    assert made.anatomy is None
+    assert b"Where the time goes" not in formats()["html"].render(made)
+
+
+def test_stage_names_are_escaped_and_overlap_is_a_negative_rest() -> None:
+    made = report(staged("a|b`*_;dur=99999"))
+    assert made.anatomy is not None
+    assert made.anatomy.bands[0].rest_ns < 0
+    for name in ("text", "markdown", "html"):
+        assert formats()[name].render(made)
+    assert "\u2212" in formats()["text"].render(made).decode()
+
+
+# -- attempts -------------------------------------------------------------------------------------------------------
+
+LATE = {"number": 1, "outcome": "INVALID", "reasons": ["generator lag p99 8 ms, limit 2 ms. Free the host"]}
+TIMER = {
+    "late_ns": {"p50": 60_000, "p90": 90_000, "p99": 180_000, "max": 400_000}, "sleeps": 200, "spin_ns": 90_000,
+    "core_share": 0.0018,
+}  # fmt: skip
+
+
+def made(**manifest: object) -> Report:
+    rows = records()
+    return built({**MANIFEST, **manifest}, SCENARIO, rows, facts(rows), [parse("p50(ttft) <= 10s")])
+
+
+def flat(report: Report, name: str) -> str:
+    return " ".join(formats()[name].render(report).decode().replace("│", " ").replace("\\", "").split())
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_people_read_how_often_it_was_sent_and_why(name: str) -> None:
+    said = "Attempt 1 was INVALID by the generator alone (generator lag p99 8 ms, limit 2 ms. Free the host) and is kept in attempts/1; this is attempt 2, of the same schedule."  # noqa: E501
+    assert said in flat(made(attempts=[LATE]), name)
+    assert "by the generator alone" not in flat(made(), name)
+
+
+def test_all_attempts_are_listed_this_one_last() -> None:
+    report = made(attempts=[LATE, {**LATE, "number": 2}])
+    assert [(one.number, one.outcome, one.directory) for one in report.attempts] == [
+        (1, "INVALID", "attempts/1"),
+        (2, "INVALID", "attempts/2"),
+        (3, report.verdict.outcome, "."),
+    ]
+    assert provenance.repeated(report.attempts).startswith(
+        "Attempts 1 and 2 were INVALID by the generator alone (the last of them: "
+    )
+    more = made(attempts=[{**LATE, "number": number} for number in (1, 2, 3)])
+    assert provenance.repeated(more.attempts).startswith("Attempts 1 to 3 were")
+    assert made().attempts == []
+
+
+@pytest.mark.parametrize("damage", [None, 7, "x", [], [7], {"number": 1}])
+def test_a_damaged_note_costs_no_report(damage: object) -> None:
+    assert made(attempts=damage).attempts == []
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_people_read_what_the_host_timer_was_like(name: str) -> None:
+    said = "late by p50 60.0 µs, p90 90.0 µs, p99 180 µs, max 400 µs in 200 sleeps of 1 ms; awake for the last 90.0 µs before each due time (0.18 % of a core at most)"  # noqa: E501
+    assert said in flat(made(timer=TIMER), name)
+    assert "Host timer" not in flat(made(), name)
+
+
+@pytest.mark.parametrize("damage", [None, {}, {**TIMER, "late_ns": {}}, {**TIMER, "spin_ns": "x"}])
+def test_a_damaged_timer_is_none(damage: object) -> None:
+    assert made(timer=damage).run.timer is None
+    assert words.host_timer(case("fail").run.timer) == ""

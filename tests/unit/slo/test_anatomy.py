@@ -1,4 +1,6 @@
-"""Where p50 and p99 go: stages are read as servers write them, requests are taken whole, and nothing is left out."""
+"""Where p50 and p99 go: stages are read as servers write them, requests are taken whole, and nothing is left out.
+Chunks that share a read are found, row by row, and their error is bounded.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.slo.metrics.anatomy import BAND_MAX, Anatomy, anatomy, parse
-from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, concat, empty, from_columns
 
 MS = 1_000_000
 
@@ -121,3 +124,29 @@ def test_what_a_band_shows_adds_up_to_its_latency(rows: list[tuple[float, list[t
     taken = anatomy(run(texts, [ms for ms, _ in rows], held_ms=0.5))
     for band in taken.bands if taken is not None else ():
         assert band.held_ns + sum(band.stages_ns.values()) + band.rest_ns == band.latency_ns
+
+
+# -- chunks that share a read ---------------------------------------------------------------------------------------
+
+
+def test_a_chunk_with_the_time_of_the_next_one_is_merged() -> None:
+    rows = from_columns(chunks=[[10, 20, 20, 20, 50], [50, 60], [], [70, 70]], sent_ns=[1, 2, 3, 4])
+    assert tables.merged_marks(rows).tolist() == [False, True, True, False, False, False, False, True, False]
+
+
+def test_the_error_is_bounded_by_the_read_before_or_by_the_send() -> None:
+    rows = from_columns(chunks=[[10, 30, 30, 30], [50, 50]], sent_ns=[1, 8])
+    found = tables.merged_chunks(rows)
+    assert (found.chunks, found.merged, found.share) == (6, 3, 0.5)
+    assert found.uncertainty_p99_ns == 42  # waits 20, 20 and 42
+
+
+def test_without_shared_reads_there_is_no_error() -> None:
+    assert tables.merged_chunks(from_columns(chunks=[[1, 2], [2, 3]])) == tables.Merged(4, 0, None)
+    assert tables.merged_chunks(empty()).share == 0.0
+
+
+def test_joining_runs_adds_their_counts() -> None:
+    one = from_columns(chunks=[[10, 10]], sent_ns=[0])
+    two = from_columns(chunks=[[10], [10, 10]], sent_ns=[0, 0])
+    assert tables.merged_chunks(concat([one, two])).merged == 2

@@ -211,8 +211,7 @@ def test_the_projection_weighs_both_parts_by_their_traffic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [({"fraction": 1.5}, "0..1"), ({"test_bad": -1}, "0..1"), ({"test_per_s": -1}, "at least 0")],
+    ("change", "said"), [({"fraction": 1.5}, "0..1"), ({"test_bad": -1}, "0..1"), ({"test_per_s": -1}, "at least 0")]
 )
 def test_a_projection_of_nonsense_is_refused(change: dict[str, float], said: str) -> None:
     given = {"fraction": 0.5, "test_per_s": 1, "test_bad": 0.1, "base_per_s": 1} | change

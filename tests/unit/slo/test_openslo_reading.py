@@ -458,9 +458,7 @@ def test_what_is_allowed_and_probably_not_meant_is_a_warning(documents: list[str
 
 def test_all_mistakes_of_a_file_come_at_once_each_with_line_object_and_key() -> None:
     found = errors(
-        slo(objective="{op: le, value: 2, target: 2}"),
-        other("SLI", "x", "{}"),
-        "kind: Service\nmetadata: {name: A}",
+        slo(objective="{op: le, value: 2, target: 2}"), other("SLI", "x", "{}"), "kind: Service\nmetadata: {name: A}"
     )
     assert found == [
         "slo.yaml:11: document 1 (SLO chat): spec.objectives[0].target: is 2. Give a number above 0 and below 1. "

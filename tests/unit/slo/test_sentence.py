@@ -264,11 +264,7 @@ RATIO = (
             RATIO + "  objectives: [{target: 0.99}]",
             "26 of 300 requests failed where 1 % may; 91.33 % good",
         ),
-        (
-            "RatioTimeslices",
-            RATIO + "  objectives: [{target: 0.99, timeSliceWindow: 1m}]",
-            "no data",
-        ),
+        ("RatioTimeslices", RATIO + "  objectives: [{target: 0.99, timeSliceWindow: 1m}]", "no data"),
     ],
 )
 def test_a_promise_of_openslo_has_the_same_sentence(method: str, rest: str, said: str) -> None:

@@ -1,19 +1,26 @@
-"""Comparing arms: who is worse, by how much, and when nobody can say."""
+"""Comparing arms: who is worse, by how much, and when nobody can say; within one pair of runs, and on Pareto fronts.
+The table of the gate's level is in docs/evidence/statistics.md.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from made_arms import arm, lone
+from scipy.signal import lfilter
 
-from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, sample
+from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, OneRun, Within, of_percentiles, of_shares, sample
 from plimsoll.slo.comparison.compare import Comparison, compare, false_alarm_rate
 from plimsoll.slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
-from plimsoll.slo.comparison.tiers import Overlap, rank
+from plimsoll.slo.comparison.tiers import Overlap, Point, front, interactivity, rank
 from plimsoll.slo.objectives.objective import parse as parse_objective
 from plimsoll.slo.records.records import Status, from_columns
+from plimsoll.slo.statistics import share
+from tests.bench.gate_power import Cell, at_the_tolerance, outcomes
 
 MS = 1_000_000.0
 INF = float("inf")
@@ -436,3 +443,230 @@ def test_correlated_requests_of_the_base_weigh_less_and_those_of_the_candidate_d
 
     assert p(weighed(plain[0], 20.0), plain[1]) > p(*plain)
     assert p(plain[0], weighed(plain[1], 20.0)) == p(*plain)
+
+
+# -- the gate's level -----------------------------------------------------------------------------------------------
+
+REPS = 400
+#: 5 % and two standard errors.
+MOST = REPS * 0.05 + 2 * (REPS * 0.05 * 0.95) ** 0.5
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell((5, 5), 0.05),
+        Cell((5, 5), 0.0, (0.04, 0.12)),
+        Cell((10, 10), 0.1, (0.12, 0.04)),
+        Cell((8, 8), 0.05, paired=True),
+        Cell((5, 5), 0.05, together=0.7),
+        Cell((20, 5), 0.0, (0.04, 0.12)),
+    ],
+    ids=str,
+)
+def test_six_quantities_at_the_tolerance_raise_an_alarm_in_one_comparison_of_twenty_at_most(cell: Cell) -> None:
+    found = at_the_tolerance(cell, REPS)
+    assert found["REGRESSION"] <= MOST
+    assert found["IMPROVEMENT"] <= MOST
+    assert not found["INCONCLUSIVE"]
+
+
+def test_what_is_twice_the_tolerance_is_found_where_runs_are_alike() -> None:
+    cell = Cell((8, 8), 0.05, (0.02, 0.02))
+    assert outcomes(cell, 0.1, 0.0, 100, 2, only=True)["REGRESSION"] >= 60
+    assert outcomes(cell, 0.1, 0.02, 50, 2)["REGRESSION"] == 50
+
+
+# -- words ----------------------------------------------------------------------------------------------------------
+
+SPREAD = [100.0, 100.1, 100.2, 100.3, 100.4]
+RUNS = [1.0, 1.1, 1.2, 1.3, 1.4]
+
+
+def test_what_is_said_of_infinite_and_missing_values_reads_well() -> None:
+    lost = compare(arm("a", {"p99(ttft)": RUNS}), [arm("b", {"p99(ttft)": [INF] * 5})], parse_all(["p99(ttft)"]))
+    assert "interval infinite;" in lost.candidates[0].effects[0].why
+    nothing = arm("b", {"p99(ttft)": [NAN] * 5})
+    for base, said in ((arm("a", {"p99(ttft)": RUNS}), "the candidate has"), (nothing, "both arms have")):
+        [effect] = compare(base, [nothing], parse_all(["p99(ttft)"])).candidates[0].effects
+        assert effect.why == f"{said} no value of it in some run. Compare what both measured"
+
+
+def test_a_run_that_was_never_made_is_no_other_schedule() -> None:
+    def planned(name: str, plans: str) -> Arm:
+        made = arm(name, {"p50(ttft)": [1.0, 1.1, 1.2]})
+        return Arm(
+            name,
+            tuple(dataclasses.replace(run, plan=plan.strip("-")) for run, plan in zip(made.runs, plans, strict=True)),
+        )
+
+    quantity = parse_all(["p50(ttft)"])
+    for plans, warned in (("pqr", False), ("pq-", False), ("pqx", True), ("pqq", True), ("px-", True)):
+        said = compare(planned("a", "pqr"), [planned("b", plans)], quantity).warnings
+        assert any("did not run the same schedules" in text for text in said) is warned
+
+
+def test_one_warning_tells_of_all_candidates_with_thin_tails() -> None:
+    def short(name: str) -> Arm:
+        return arm(name, {"p99(ttft)": RUNS}, n=50)
+
+    said = compare(short("a"), [short("b"), short("c")], parse_all(["p99(ttft)"])).warnings
+    assert [text.split(" values")[0] for text in said] == ["b, c: p99(ttft): fewer than 10"]
+
+
+def test_a_significant_change_that_is_surely_small_is_said_to_be_within_the_tolerance() -> None:
+    slower = arm("b", {"p99(ttft)": [v * 1.02 for v in SPREAD]})
+    for tolerance, said in ((0.05, "2 % more, and within the tolerance of 5 %"), (0.0201, "not shown to be beyond")):
+        found = compare(arm("a", {"p99(ttft)": SPREAD}), [slower], parse_all(["p99(ttft)"]), tolerance)
+        [effect] = found.candidates[0].effects
+        assert effect.adjusted_p < 0.05
+        assert said in effect.finding
+
+
+def test_an_invalid_run_is_named_by_where_it_is() -> None:
+    base, made = arm("a", {"p99(ttft)": RUNS}), arm("b", {"p99(ttft)": RUNS})
+    broken = dataclasses.replace(made.runs[0], directory="runs/002-b", reasons=("generator lag",))
+    [result] = compare(base, [Arm("b", (broken, *made.runs[1:]))], parse_all(["p99(ttft)"])).candidates
+    assert result.reasons == ("run runs/002-b of b is invalid: generator lag",)
+
+
+# -- within one pair of runs ----------------------------------------------------------------------------------------
+
+ALPHA = Fraction(1, 40)
+P90 = parse("p90(ttft)")
+ERRORS = parse("ratio(error)")
+
+
+def pair(base: np.ndarray, candidate: np.ndarray, effect: float = 1.0, alpha: Fraction = ALPHA) -> OneRun:  # type: ignore[type-arg]
+    a, b = np.sort(base), np.sort(candidate)
+    value = float(a[math.ceil(0.9 * len(a)) - 1]) if len(a) else math.nan
+    return of_percentiles(P90, value, Within(a, effect), Within(b, 1.0), alpha)
+
+
+def shares(bad: int, of: int, more_bad: int, more_of: int, effect: float = 1.0) -> OneRun:
+    nothing = np.empty(0)
+    return of_shares(ERRORS, Within(nothing, effect, bad, of), Within(nothing, 1.0, more_bad, more_of), ALPHA)
+
+
+def design(values: np.ndarray, level: float) -> float:
+    n = len(values)
+    laid = share.series(values, np.arange(n), share.Course(np.arange(n), n, 0.0))
+    return laid.count(values > np.quantile(values, level)).design
+
+
+def test_independent_requests_weigh_one_each_and_correlated_ones_less() -> None:
+    rng = np.random.default_rng(4)
+    assert design(rng.random(30_000), 0.99) < 2
+    noise = rng.standard_normal(30_000)
+    queue = lfilter([np.sqrt(1 - 0.95**2)], [1, -0.95], noise)
+    assert design(queue, 0.9) > 5
+    assert design(np.arange(2.0), 0.5) == 1.0
+
+
+def test_the_interval_holds_every_ratio_that_the_test_does_not_reject_and_no_other() -> None:
+    rng = np.random.default_rng(2)
+    for effect in (1.0, 7.3):
+        for _ in range(40):
+            base, candidate = rng.exponential(size=300), rng.exponential(size=260) * 1.2
+            low, high = pair(base, candidate, effect).interval
+            for ratio in (low * 0.999, low * 1.001, high * 0.999, high * 1.001):
+                # The base stretched by the ratio is the candidate's equal, as far as the test can tell, or it is not.
+                seen = pair(base * ratio, candidate, effect)
+                assert (min(seen.p, seen.p_less) <= ALPHA) == (not low <= ratio <= high)
+
+
+def test_the_interval_covers_the_ratio_as_it_says() -> None:
+    rng = np.random.default_rng(9)
+    missed = [0, 0]
+    for _ in range(1000):
+        low, high = pair(rng.exponential(size=500), rng.exponential(size=500) * 1.2).interval
+        missed[0] += low > 1.2
+        missed[1] += high < 1.2
+    assert max(missed) <= 1000 * 0.025 + 2 * (1000 * 0.025) ** 0.5
+    assert sum(missed) >= 10
+
+
+def test_a_share_worse_by_a_point_is_seldom_called_worse_by_more_than_a_point() -> None:
+    rng = np.random.default_rng(3)
+    found = 0
+    for _ in range(1000):
+        seen = shares(int(rng.binomial(5000, 0.02)), 5000, int(rng.binomial(5000, 0.03)), 5000)
+        found += seen.low > 0.01
+    assert 5 <= found <= 1000 * 0.025 + 2 * (1000 * 0.025) ** 0.5  # Fisher's p and a step above a point: 46 %
+
+
+def test_a_design_effect_widens_every_interval_and_raises_every_p() -> None:
+    rng = np.random.default_rng(5)
+    base, candidate = rng.exponential(size=2000), rng.exponential(size=2000) * 1.3
+    for plain, weighed in (
+        (pair(base, candidate), pair(base, candidate, 20.0)),
+        (shares(100, 5000, 200, 5000), shares(100, 5000, 200, 5000, 20.0)),
+    ):
+        assert weighed.low < plain.low < plain.high < weighed.high
+        assert weighed.p > plain.p
+
+
+def test_failures_and_nothing_are_not_made_up() -> None:
+    inf, ones = np.full(100, np.inf), np.arange(1.0, 101)
+    assert pair(inf, inf).interval == (0.0, np.inf)
+    assert pair(ones, inf).interval == (np.inf, np.inf)
+    assert pair(np.empty(0), ones).interval == (0.0, np.inf)
+    assert pair(ones, np.ones(1)).interval[0] == 0.0
+    assert shares(0, 0, 3, 10).interval == (-np.inf, np.inf)
+
+
+def test_more_of_a_good_share_is_better() -> None:
+    good = parse("ratio(good)")
+    nothing = np.empty(0)
+    seen = of_shares(good, Within(nothing, 1.0, 500, 1000), Within(nothing, 1.0, 100, 1000), ALPHA)
+    assert seen.interval == pytest.approx((-seen.high, -seen.low))
+    assert 0.3 < seen.interval[0] < 0.4 < seen.interval[1] < 0.5
+
+
+# -- Pareto fronts --------------------------------------------------------------------------------------------------
+
+
+def point(name: str, x: float, y: float, runs: int = 5, spread: float = 0.01) -> Point:
+    steps = [1 + spread * (i - (runs - 1) / 2) for i in range(runs)]
+    return Point(name, tuple(x * s for s in steps), tuple(y * s for s in steps))
+
+
+def beaten(*points: Point) -> dict[str, str]:
+    return {p.name: p.dominated_by for p in front(points)}
+
+
+def test_a_point_that_is_worse_in_both_ways_is_beaten_by_the_one_furthest_ahead() -> None:
+    assert beaten(point("a", 10, 10), point("b", 20, 20), point("c", 30, 30)) == {"a": "c", "b": "c", "c": ""}
+
+
+def test_a_trade_leaves_both_on_the_front() -> None:
+    assert beaten(point("fast", 10, 30), point("wide", 30, 10)) == {"fast": "", "wide": ""}
+
+
+def test_points_that_are_not_told_apart_stay_on_the_front() -> None:
+    assert beaten(point("a", 10, 10), point("b", 10.05, 10.05)) == {"a": "", "b": ""}
+    assert beaten(point("a", 10, 10, spread=0.4), point("b", 12, 12, spread=0.4)) == {"a": "", "b": ""}
+
+
+def test_with_one_run_a_point_it_goes_by_value_and_says_so() -> None:
+    found = front([point("a", 10, 10, 1), point("b", 11, 11, 1)])
+    assert [(p.dominated_by, p.shown) for p in found] == [("b", False), ("", False)]
+    assert all(p.shown for p in front([point("a", 10, 10), point("b", 20, 20)]) if p.dominated_by)
+
+
+def test_lower_can_be_better_on_either_axis() -> None:
+    found = front([point("a", 10, 10), point("b", 20, 20)], x_better="lower", y_better="lower")
+    assert [p.dominated_by for p in found] == ["", "a"]
+
+
+def test_unknown_values_neither_beat_nor_are_beaten() -> None:
+    nan = float("nan")
+    odd = Point("odd", (nan, nan), (1.0, 1.0))
+    assert beaten(odd, point("a", 10, 10), Point("none", (), ())) == {"odd": "", "a": "", "none": ""}
+
+
+def test_interactivity_is_one_over_tpot_and_failures_have_none() -> None:
+    got = interactivity(np.array([20e6, np.inf, 0.0, np.nan]))
+    assert got[0] == 50.0
+    assert got[1] == 0.0
+    assert np.isnan(got[2:]).all()

@@ -1,1 +1,0 @@
-"""One worker: a shard of the plan goes out, and what came back becomes rows."""

@@ -1,1 +1,0 @@
-"""What the host is, what it can hold open, and what it was found to do."""

@@ -1,1 +1,0 @@
-"""One run: a job is checked, load is sent, the rows are sealed in a run directory and judged."""

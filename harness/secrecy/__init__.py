@@ -1,1 +1,0 @@
-"""Secrets: where they come from, and how none of them leaves a process."""

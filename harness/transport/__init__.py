@@ -1,1 +1,0 @@
-"""This room keeps connections: the stamped stream, and HTTP, gRPC and live sessions on it."""

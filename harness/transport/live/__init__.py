@@ -1,1 +1,0 @@
-"""Live sessions: scripts said on exact deadlines, their player, and WebSocket sessions on the stamped stream."""

@@ -1,1 +1,0 @@
-"""What computes: the step loop, its scheduler, batches and the models that they drive."""

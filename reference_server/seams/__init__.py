@@ -1,1 +1,0 @@
-"""Where parts of the server meet: answers, runners, ground truth."""

@@ -1,1 +1,0 @@
-"""What all front-ends share: the models, the account of each request."""

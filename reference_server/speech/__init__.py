@@ -1,1 +1,0 @@
-"""Speech without weights: text spoken as two-tone symbols, and heard again by a bank of filters."""

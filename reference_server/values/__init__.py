@@ -1,1 +1,0 @@
-"""What every part of the server speaks in: errors, durations, tensors, tokens."""

@@ -1,1 +1,0 @@
-"""What every document is made of, and what adds a section to a run's."""

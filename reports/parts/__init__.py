@@ -1,1 +1,0 @@
-"""The parts of a report: frozen values that a renderer may show."""

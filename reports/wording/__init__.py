@@ -1,1 +1,0 @@
-"""Numbers and strangers' texts as people read them."""

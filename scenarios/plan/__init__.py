@@ -1,1 +1,0 @@
-"""The plan: every query of a run as data, before the first is sent."""

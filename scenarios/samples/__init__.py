@@ -1,1 +1,0 @@
-"""What one sample asks for, and where samples come from."""

@@ -1,1 +1,0 @@
-"""How a scenario is written: files, durations, names, mistakes."""

@@ -1,1 +1,0 @@
-"""WHAT was promised, and was it kept: records, indicators, objectives, validity, verdicts. Pure and light."""

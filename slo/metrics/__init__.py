@@ -1,1 +1,0 @@
-"""What can be measured of a row, and what several indicators share."""

@@ -1,1 +1,0 @@
-"""What is promised, in every grammar that we read, and whether a run kept it."""

@@ -1,1 +1,0 @@
-"""Whether the generator kept its own promise, so that a run may be judged at all."""
