@@ -3,15 +3,16 @@
 Open: each query has a due time and waits for no answer. Closed: slots and an endless list of rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
-from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.sampling import ROWS, OneSample, as_loadgen, choose, draw, require_samples
+from plimsoll.scenarios.plan.blocks import joined
+from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import ROWS, OneSample, Take, as_loadgen, choose, drawn, require_samples
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Kind, Warmup
 
@@ -24,19 +25,30 @@ def rows_for(stop: Stop, n_samples: int, order: OneSample = "random") -> int:
     return max(stop.min_queries, n_samples, MIN_ROWS if as_loadgen(order) is None else ROWS)
 
 
-def open_plan(due_ns: IntArray, payload_ix: IntArray, stop: Stop, seed: int, *, per_query: int = 1) -> Plan:
-    """A query of ``per_query`` of these samples at each due time."""
+def open_blocks(due: Iterable[IntArray], take: Take, stop: Stop, seed: int, *, per_query: int = 1) -> Iterator[Plan]:
+    """``open_plan`` in pieces, one for each of these stretches of due times; ``take`` gives the samples."""
+    begun = 0
+    for due_ns in due:
+        yield open_plan(due_ns, take(len(due_ns) * per_query), stop, seed, per_query=per_query, begun=begun)
+        begun += len(due_ns)
+
+
+def open_plan(
+    due_ns: IntArray, payload_ix: IntArray, stop: Stop, seed: int, *, per_query: int = 1, begun: int = 0
+) -> Plan:
+    """A query of ``per_query`` of these samples at each due time; ``begun``: queries before the first of these."""
     rows = len(due_ns)
     return Plan(
         due_ns=due_ns,
-        query_id=np.arange(rows),
+        query_id=np.arange(begun, begun + rows),
         offsets=np.arange(0, rows * per_query + 1, per_query),
-        sample_ix=np.tile(np.arange(per_query), rows),
+        sample_ix=np.zeros(rows, np.int64) if per_query == 1 else np.tile(np.arange(per_query), rows),
         payload_ix=payload_ix,
         after=np.full(rows, -1),
         stop=stop,
         seed=seed,
         open_loop=True,
+        check=False,
     )
 
 
@@ -47,12 +59,20 @@ def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_
     return replace(plan, open_loop=False, cyclic=True, max_in_flight=slots)
 
 
-def single_sample_plan(order: OneSample, stop: Stop, n_samples: int, seed: int, *, slots: int) -> Plan:
+def closed_blocks(rows: int, take: Take, stop: Stop, seed: int, *, slots: int, per_query: int = 1) -> Iterator[Plan]:
+    """``closed_plan`` of so many rows, in pieces."""
+    due = (np.zeros(min(BLOCK, rows - row), np.int64) for row in range(0, rows, BLOCK))
+    for piece in open_blocks(due, take, stop, seed, per_query=per_query):
+        yield replace(piece, open_loop=False, cyclic=True, max_in_flight=slots, check=False)
+
+
+def single_sample_blocks(order: OneSample, stop: Stop, n_samples: int, seed: int, *, slots: int) -> Iterator[Plan]:
     """A cyclic plan of one-sample queries. A permutation order gets whole passes: the repeat is equal too."""
     rows = rows_for(stop, n_samples, order)
     if order == "permutation":
         rows = -(-rows // max(n_samples, 1)) * n_samples
-    return closed_plan(draw(order, seed, rows, n_samples, min_queries=stop.min_queries), stop, seed, slots=slots)
+    take = drawn(order, seed, n_samples, min_queries=stop.min_queries)
+    return closed_blocks(rows, take, stop, seed, slots=slots)
 
 
 def before_t0(plan: Plan, warmup: Warmup) -> Plan:
@@ -60,12 +80,12 @@ def before_t0(plan: Plan, warmup: Warmup) -> Plan:
     return replace(plan, due_ns=plan.due_ns - warmup.duration_ns)
 
 
-def closed_warmup(build: Callable[[Any, Stop, int, int], Plan]) -> Callable[[Any, Warmup], Plan]:
+def closed_warmup(blocks: Callable[[Any, Stop, int, int], Iterator[Plan]]) -> Callable[[Any, Warmup], Plan]:
     """The warm-up of a closed loop: its own plan until t0; one query is enough."""
 
     def plan(params: Any, warmup: Warmup) -> Plan:
         stop = Stop(min_queries=1, min_duration_ns=warmup.duration_ns)
-        return before_t0(build(params, stop, warmup.n_samples, warmup.seed), warmup)
+        return before_t0(joined(blocks(params, stop, warmup.n_samples, warmup.seed)), warmup)
 
     return plan
 

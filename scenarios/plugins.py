@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from plimsoll.scenarios.plan.blocks import joined
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import PayloadSource
 
@@ -44,14 +45,14 @@ class Kind:
     """One way of issuing queries.
 
     ``params`` is the pydantic model of the scenario's ``params`` (every field has a default). In the callables the
-    first argument is an instance of it. ``open_loop(params)``: queries do not wait for answers; ``build(params, stop,
-    n_samples, seed)`` makes the whole plan; ``warmup(params, warmup)`` the plan before t0, or None; ``slots(params)``
-    is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples the plan will hold,
-    computed without allocating any; ``frame(params)`` is the time from one query to the next and the time each one has,
-    where the kind promises such, else None. ``sample_file`` is the smallest useful content of the file that a field
-    ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query, so that its samples are
-    counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where they differ. ``headline``
-    says which number the kind is judged by in MLPerf's rules, or in ours.
+    first argument is an instance of it. ``open_loop(params)``: queries do not wait for answers; ``blocks(params, stop,
+    n_samples, seed)`` makes the plan piece by piece; ``warmup(params, warmup)`` the plan before t0, or None;
+    ``slots(params)`` is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples
+    the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query to the next and
+    the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest useful content of
+    the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query,
+    so that its samples are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where
+    they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Kind:
     headline: str
     params: type[BaseModel]
     open_loop: Callable[[Any], bool]
-    build: Callable[[Any, Stop, int, int], Plan]
+    blocks: Callable[[Any, Stop, int, int], Iterator[Plan]]
     warmup: Callable[[Any, Warmup], Plan | None]
     slots: Callable[[Any], int | None]
     size: Callable[[Any, Stop], int]
@@ -67,6 +68,10 @@ class Kind:
     sample_file: str | None = None
     one_query: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:
+        """The whole plan. Raises ``ValueError``."""
+        return joined(self.blocks(params, stop, n_samples, seed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ belongs to the judge. Durations are whole nanoseconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from pydantic import (
 )
 
 from plimsoll.scenarios.loops import accuracy_plan
-from plimsoll.scenarios.plan.arrival import MAX_QUERIES
+from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import CancelSection
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
@@ -34,6 +35,8 @@ from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
+#: A run holds its whole plan in memory: larger ones are refused before anything is allocated.
+MAX_SAMPLES = 50_000_000
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key")
 _REFERENCE = re.compile(r"\$\{(env|file):[^}]+\}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -197,11 +200,19 @@ class Scenario(BaseModel):
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
+        return self.blocks(n_samples).whole()
+
+    def blocks(self, n_samples: int) -> Blocks:
+        """The same, in pieces; raises when it is iterated."""
+        return Blocks(partial(self._pieces, n_samples))
+
+    def _pieces(self, n_samples: int) -> Iterator[Plan]:
         kind, stop = kinds()[self.kind], self.stop.stop()
         try:
             if self.mode == "accuracy":
-                return accuracy_plan(kind, self.params, stop, n_samples, self.seed)
-            return kind.build(self.params, stop, n_samples, self.seed)
+                yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
+            else:
+                yield from kind.blocks(self.params, stop, n_samples, self.seed)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -332,8 +343,8 @@ class _Reading:
         except ValidationError:
             return  # reported with the whole
         size = kind.size(params, stop)
-        if size > MAX_QUERIES:
-            text = f"this plan would hold about {size:,} samples, more than {MAX_QUERIES:,}. Lower rate or minima"
+        if size > MAX_SAMPLES:
+            text = f"this plan would hold about {size:,} samples, more than {MAX_SAMPLES:,}. Lower rate or minima"
             self._say(("stop",), text)
 
 

@@ -197,6 +197,7 @@ def planned(
     return GeneratorFacts(
         open_loop=plan.open_loop,
         process=_arrival_process(scenario),
+        aligned=_aligned(scenario),
         planned=0 if plan.cyclic else plan.n_samples,
         planned_queries=0 if plan.cyclic else plan.n_queries,
         min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
@@ -300,13 +301,24 @@ def _clocks(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"agents": len(took_part), "clock_error_ns": max(errors, default=0)}
 
 
+def _aligned(scenario: Scenario) -> bool:
+    """Parts of the load that begin a little apart are another load: not Poisson ones, nor those of closed loops, nor of
+    a kind whose samples are all due at once.
+    """
+    if scenario.kind == "server":
+        return _arrivals(scenario) != "poisson"
+    return scenario.open_loop and scenario.kind != "offline"
+
+
+def _arrivals(scenario: Scenario) -> str:
+    arrival = scenario.params.model_dump().get("arrival", "poisson")
+    name = arrival["process"] if isinstance(arrival, Mapping) else arrival
+    return "poisson" if name == "loadgen" else str(name)
+
+
 def _arrival_process(scenario: Scenario) -> str | None:
     """The arrival process whose shape can be tested: only a constant rate has one."""
     if scenario.frame is not None:
         return "constant"
-    params = scenario.params.model_dump()
-    if not isinstance(params.get("rate"), int | float):
-        return None
-    arrival = params.get("arrival", "poisson")
-    name = arrival["process"] if isinstance(arrival, Mapping) else arrival
-    return "poisson" if name == "loadgen" else str(name)
+    rate = scenario.params.model_dump().get("rate")
+    return _arrivals(scenario) if isinstance(rate, int | float) else None

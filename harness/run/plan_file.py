@@ -6,10 +6,11 @@ it. A run that is not its plan's is INVALID, whoever changed which of the two.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -48,9 +49,26 @@ def load(folder: Path, fingerprint: object) -> Plan:
         plan = Plan(**{**arrays, **(scalars or {}), "stop": Stop(**(scalars or {}).get("stop", {}))})
     except (ValueError, TypeError) as error:
         raise ValueError(f"{NAME} is no plan: {str(error).rstrip('.')}") from None
-    if plan.fingerprint() != fingerprint:
+    if not any(fingerprint == one for one in _prints(plan)):
         raise ValueError(f"{NAME} does not have the plan_fingerprint that the run began with")
     return plan
+
+
+def _prints(plan: Plan) -> Iterator[str]:
+    """Its fingerprint, and the one that it had until there were blocks (schema ``plimsoll.plan/1``)."""
+    yield plan.fingerprint()
+    digest = hashlib.sha256(b"plimsoll.plan/1")
+    for item in fields(plan):
+        value = getattr(plan, item.name)
+        if item.name in _ARRAYS:
+            data = np.asarray(value, dtype="<i8").tobytes()
+        elif isinstance(value, Stop):
+            data = "\0".join(f"{f.name}={getattr(value, f.name)}" for f in fields(value)).encode()
+        else:
+            data = str(value).encode()
+        digest.update(f"\0{item.name}\0{len(data)}\0".encode())
+        digest.update(data)
+    yield digest.hexdigest()
 
 
 def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[str, Any]) -> GeneratorFacts:
@@ -71,7 +89,7 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
     except (ValueError, TypeError) as error:
         found.append(f"{NAME} is no plan: {str(error).rstrip('.')}")
     else:
-        if scalars and plan.fingerprint() != run.get("plan_fingerprint"):
+        if scalars and not any(run.get("plan_fingerprint") == one for one in _prints(plan)):
             found.append(f"{NAME} does not have the plan_fingerprint that manifest.json names")
         if plan.open_loop != facts.open_loop:
             loops = {True: "an open loop", False: "a closed one"}

@@ -4,9 +4,10 @@ A closed loop: a slow answer delays the next question, so stalls hide (coordinat
 to judge latency under a given load; use this to find throughput at a given concurrency.
 """
 
+from collections.abc import Iterator
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_plan
+from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_blocks
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.sampling import Order
 from plimsoll.scenarios.plugins import Kind
@@ -21,8 +22,8 @@ class ConcurrencyParams(BaseModel):
     order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
 
 
-def _build(params: ConcurrencyParams, stop: Stop, n_samples: int, seed: int) -> Plan:
-    return single_sample_plan(params.order, stop, n_samples, seed, slots=params.concurrency)
+def _blocks(params: ConcurrencyParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
+    return single_sample_blocks(params.order, stop, n_samples, seed, slots=params.concurrency)
 
 
 KIND = Kind(
@@ -31,8 +32,8 @@ KIND = Kind(
     headline="throughput at this concurrency",
     params=ConcurrencyParams,
     open_loop=lambda params: False,
-    build=_build,
-    warmup=closed_warmup(_build),
+    blocks=_blocks,
+    warmup=closed_warmup(_blocks),
     slots=lambda params: int(params.concurrency),
     size=lambda params, stop: rows_for(stop, 1),
 )

@@ -8,14 +8,24 @@ flight at once (``frame_overlap`` counts them), and each is judged by its own ``
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from plimsoll.scenarios.loops import closed_plan, closed_warmup, open_plan, rows_for
-from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.sampling import StartOrder, as_loadgen, choose, loaded_set, places, require_samples
+from plimsoll.scenarios.loops import closed_blocks, closed_warmup, open_blocks, rows_for
+from plimsoll.scenarios.plan.blocks import joined
+from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import (
+    StartOrder,
+    Take,
+    as_loadgen,
+    chosen,
+    loaded_set,
+    places,
+    require_samples,
+)
 from plimsoll.scenarios.plugins import Frame, Kind, Warmup
 from plimsoll.scenarios.text.fields import STRICT, Duration
 
@@ -45,26 +55,29 @@ class MultiStreamParams(BaseModel):
         return self
 
 
-def _payloads(params: MultiStreamParams, rows: int, min_queries: int, n_samples: int, seed: int) -> IntArray:
+def _payloads(params: MultiStreamParams, min_queries: int, n_samples: int, seed: int) -> Take:
     """As LoadGen: a random start and the samples that follow it, wrapping round at the end of the set."""
     per_query, own = params.samples_per_query, as_loadgen(params.order)
     if own is None:
-        starts, samples = choose("random", seed, rows, n_samples), np.arange(n_samples)
+        begin, samples = chosen("random", seed, n_samples), np.arange(n_samples)
     else:
-        starts = places(own, rows, n_samples, min_queries=min_queries, per_query=per_query)
+        begin = places(own, n_samples, min_queries=min_queries, per_query=per_query)
         samples = loaded_set(own, n_samples)
-    return np.asarray(samples[(starts[:, None] + np.arange(per_query)) % n_samples]).ravel()
+
+    def take(n: int) -> IntArray:
+        return np.asarray(samples[(begin(n // per_query)[:, None] + np.arange(per_query)) % n_samples]).ravel()
+
+    return take
 
 
-def _build(params: MultiStreamParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+def _blocks(params: MultiStreamParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
     require_samples(n_samples)
-    per_query, interval = params.samples_per_query, params.frame_interval_ns
-    if interval is None:
-        rows = rows_for(stop, n_samples, params.order)
-        payload_ix = _payloads(params, rows, stop.min_queries, n_samples, seed)
-        return closed_plan(payload_ix, stop, seed, slots=1, per_query=per_query)
-    rows = _frames(interval, stop)
-    return _timed(params, np.arange(rows, dtype=np.int64) * interval, stop, n_samples, seed)
+    interval = params.frame_interval_ns
+    if interval is not None:
+        return _timed(params, _frames(interval, stop), interval, stop, n_samples, seed)
+    take, per_query = _payloads(params, stop.min_queries, n_samples, seed), params.samples_per_query
+    rows = rows_for(stop, n_samples, params.order)
+    return closed_blocks(rows, take, stop, seed, slots=1, per_query=per_query)
 
 
 def _frames(interval: int, stop: Stop) -> int:
@@ -73,18 +86,23 @@ def _frames(interval: int, stop: Stop) -> int:
     return rows if stop.max_queries is None else min(rows, stop.max_queries)
 
 
-def _timed(params: MultiStreamParams, due: IntArray, stop: Stop, n_samples: int, seed: int) -> Plan:
-    payload_ix = _payloads(params, len(due), stop.min_queries, n_samples, seed)
-    return open_plan(due, payload_ix, stop, seed, per_query=params.samples_per_query)
+def _timed(
+    params: MultiStreamParams, rows: int, interval: int, stop: Stop, n_samples: int, seed: int, from_ns: int = 0
+) -> Iterator[Plan]:
+    take = _payloads(params, stop.min_queries, n_samples, seed)
+    due = (np.arange(row, min(row + BLOCK, rows)) * interval + from_ns for row in range(0, rows, BLOCK))
+    return open_blocks(due, take, stop, seed, per_query=params.samples_per_query)
 
 
 def _warmup(params: MultiStreamParams, warmup: Warmup) -> Plan:
     interval = params.frame_interval_ns
     if interval is None:
-        return closed_warmup(_build)(params, warmup)
+        return closed_warmup(_blocks)(params, warmup)
     require_samples(warmup.n_samples)
-    due = np.arange(-(-warmup.duration_ns // interval), dtype=np.int64) * interval - warmup.duration_ns
-    return _timed(params, due, Stop(len(due), 0), warmup.n_samples, warmup.seed)
+    rows = -(-warmup.duration_ns // interval)
+    return joined(
+        _timed(params, rows, interval, Stop(rows, 0), warmup.n_samples, warmup.seed, from_ns=-warmup.duration_ns)
+    )
 
 
 def _size(params: MultiStreamParams, stop: Stop) -> int:
@@ -104,7 +122,7 @@ KIND = Kind(
     headline="p99 query latency (MLPerf: the early-stopping estimate); its slowest sample counts",
     params=MultiStreamParams,
     open_loop=lambda params: params.frame_interval_ns is not None,
-    build=_build,
+    blocks=_blocks,
     warmup=_warmup,
     slots=lambda params: 1 if params.frame_interval_ns is None else None,
     size=_size,

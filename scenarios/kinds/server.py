@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from plimsoll.scenarios.loops import open_plan
+from plimsoll.scenarios.loops import open_blocks, open_plan
 from plimsoll.scenarios.plan.arrival import (
     Arrival,
     Rate,
     RateProfile,
     constant_rate,
-    due_times,
+    due_blocks,
     expected_queries,
     process,
     profile,
 )
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.sampling import OneSample, SampleOrder, draw
+from plimsoll.scenarios.plan.sampling import SampleOrder, draw, drawn
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Kind, Warmup
 from plimsoll.scenarios.text.fields import STRICT
@@ -40,14 +43,15 @@ class ServerParams(BaseModel):
         return self
 
 
-def _build(params: ServerParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+def _blocks(params: ServerParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
     due = _arrivals(params, profile(params.rate), stop, seed)
-    return _open_plan(due[: stop.max_queries], params.order, stop, n_samples, seed)
+    take = drawn(params.order, seed, n_samples, min_queries=stop.min_queries)
+    return open_blocks(_first(due, stop.max_queries), take, stop, seed)
 
 
-def _arrivals(params: ServerParams, rate: RateProfile, stop: Stop, seed: int) -> IntArray:
+def _arrivals(params: ServerParams, rate: RateProfile, stop: Stop, seed: int) -> Iterator[IntArray]:
     name, burstiness = process(params.arrival)
-    return due_times(
+    return due_blocks(
         name,
         rate,
         # LoadGen's schedule belongs to its seed: the root seed as it is, so published schedules come out.
@@ -58,16 +62,24 @@ def _arrivals(params: ServerParams, rate: RateProfile, stop: Stop, seed: int) ->
     )
 
 
-def _open_plan(due: IntArray, order: OneSample, stop: Stop, n_samples: int, seed: int) -> Plan:
-    return open_plan(due, draw(order, seed, len(due), n_samples, min_queries=stop.min_queries), stop, seed)
+def _first(blocks: Iterator[IntArray], most: int | None) -> Iterator[IntArray]:
+    left = most
+    for due in blocks:
+        yield due[:left]
+        if left is not None:
+            left -= len(due)
+            if left <= 0:
+                return
 
 
 def _warmup(params: ServerParams, warmup: Warmup) -> Plan:
     """The same arrivals at the rate the profile starts with, due in [-duration, 0)."""
     rate = constant_rate(profile(params.rate).initial)
-    due = _arrivals(params, rate, Stop(1, warmup.duration_ns), warmup.seed)
+    due = np.concatenate([*_arrivals(params, rate, Stop(1, warmup.duration_ns), warmup.seed)])
     early = due[due < warmup.duration_ns] - warmup.duration_ns
-    return _open_plan(early, params.order, Stop(len(early), 0), warmup.n_samples, warmup.seed)
+    stop = Stop(len(early), 0)
+    chosen = draw(params.order, warmup.seed, len(early), warmup.n_samples, min_queries=stop.min_queries)
+    return open_plan(early, chosen, stop, warmup.seed)
 
 
 def _size(params: ServerParams, stop: Stop) -> int:
@@ -81,7 +93,7 @@ KIND = Kind(
     headline="the highest rate that still meets the objectives",
     params=ServerParams,
     open_loop=lambda params: True,
-    build=_build,
+    blocks=_blocks,
     warmup=_warmup,
     slots=lambda params: None,
     size=_size,

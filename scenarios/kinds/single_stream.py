@@ -1,8 +1,9 @@
 """SingleStream: one query at a time, the next when the last is done. MLPerf's one-user scenario."""
 
+from collections.abc import Iterator
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_plan
+from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_blocks
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.sampling import SampleOrder
 from plimsoll.scenarios.plugins import Kind
@@ -19,8 +20,8 @@ class SingleStreamParams(BaseModel):
     )
 
 
-def _build(params: SingleStreamParams, stop: Stop, n_samples: int, seed: int) -> Plan:
-    return single_sample_plan(params.order, stop, n_samples, seed, slots=1)
+def _blocks(params: SingleStreamParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
+    return single_sample_blocks(params.order, stop, n_samples, seed, slots=1)
 
 
 KIND = Kind(
@@ -29,8 +30,8 @@ KIND = Kind(
     headline="p90 latency (MLPerf: the early-stopping estimate)",
     params=SingleStreamParams,
     open_loop=lambda params: False,
-    build=_build,
-    warmup=closed_warmup(_build),
+    blocks=_blocks,
+    warmup=closed_warmup(_blocks),
     slots=lambda params: 1,
     size=lambda params, stop: rows_for(stop, 1, params.order),
 )

@@ -12,28 +12,29 @@ their sum is exact.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
-from plimsoll.scenarios.plan.plan import IntArray
+from plimsoll.scenarios.plan.plan import BLOCK, IntArray
 from plimsoll.scenarios.plan.seeds import stream, uniforms
 from plimsoll.scenarios.text.fields import STRICT, Duration
 
 Process = Literal["poisson", "constant", "gamma", "loadgen"]
 PROCESSES: tuple[Process, ...] = get_args(Process)
 
-#: More queries than this are refused before anything is allocated.
-MAX_QUERIES = 50_000_000
+#: More queries than this are refused: their points at unit rate no longer fit 31 bits of whole numbers and 32 of
+#: fraction.
+MAX_QUERIES = 2_000_000_000
 
 _BITS = 32
 _ONE = 1 << _BITS
 _SECOND_NS = 1_000_000_000
-_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,81 +113,119 @@ def due_times(
 
     Raises ``ValueError`` for a list of more than ``MAX_QUERIES`` or one that would last more than centuries.
     """
+    made = due_blocks(
+        process, profile, seed, min_queries=min_queries, min_duration_ns=min_duration_ns, burstiness=burstiness
+    )
+    return np.concatenate([*made])
+
+
+def due_blocks(
+    process: Process,
+    profile: RateProfile,
+    seed: int,
+    *,
+    min_queries: int,
+    min_duration_ns: int,
+    burstiness: float = 1.0,
+) -> Iterator[IntArray]:
+    """``due_times`` in consecutive pieces of at most ``BLOCK``, one in memory at a time; raises as it does, at once."""
     expected = expected_queries(profile, min_queries, min_duration_ns)
     if expected > MAX_QUERIES:
         raise ValueError(f"this schedule has about {expected:,} queries, more than {MAX_QUERIES:,}")
     if process == "loadgen":
         if profile.segments:
             raise ValueError("loadgen arrivals know only one constant rate. Give rate as a plain number")
-        return _loadgen(seed, profile.hold, min_queries, min_duration_ns)
+        return _cut(_loadgen(seed, profile.hold), min_queries, min_duration_ns)
     if (4 * expected + 64) / profile.hold * _SECOND_NS > 1 << 62:
         raise ValueError(f"{expected:,} queries at {profile.hold}/s last too long. Raise the rate")
-    return _until(_UnitPoints(process, seed, burstiness), profile, expected, min_queries, min_duration_ns)
+    points = _constant() if process == "constant" else _random(process, seed, burstiness)
+    return _cut(_stretched(points, profile), min_queries, min_duration_ns)
 
 
-class _UnitPoints:
-    """The unit-rate process as multiples of 2^-32, block by block."""
-
-    __slots__ = ("_bits", "_burstiness", "_count", "_gamma", "_process", "_sum")
-
-    def __init__(self, process: Process, seed: int, burstiness: float) -> None:
-        self._process = process
-        self._burstiness = burstiness
-        self._bits = stream(seed)
-        self._gamma = np.random.Generator(self._bits)
-        self._sum = 0
-        self._count = 0
-
-    def take(self, n: int) -> IntArray:
-        """The next ``n`` points. The first one ever is 0."""
-        if self._process == "constant":
-            points = np.arange(self._count, self._count + n, dtype=np.int64) << _BITS
-        else:
-            gaps = np.rint(self._gaps(n) * _ONE).astype(np.int64)
-            after = np.cumsum(gaps) + self._sum
-            points = np.concatenate(([self._sum], after[:-1]))
-            self._sum = int(after[-1])
-        self._count += n
-        return points
-
-    def _gaps(self, n: int) -> npt.NDArray[np.float64]:
-        if self._process == "gamma":
-            return self._gamma.standard_gamma(self._burstiness, n) / self._burstiness
-        # 1 - u is in (0, 1], so the logarithm is always finite.
-        return -np.log(1.0 - uniforms(self._bits, n))
+def _cut(blocks: Iterator[IntArray], min_queries: int, min_duration_ns: int) -> Iterator[IntArray]:
+    """LoadGen's end rule: up to the first that is due at or after the minimum duration, and to the minimum's last."""
+    made = 0
+    for due in blocks:
+        wanted = max(min_queries, made + int(np.searchsorted(due, min_duration_ns, side="left")) + 1)
+        if wanted <= made + len(due):
+            yield due[: wanted - made]
+            return
+        made += len(due)
+        yield due
 
 
-def _until(
-    source: _UnitPoints, profile: RateProfile, expected: int, min_queries: int, min_duration_ns: int
-) -> IntArray:
-    points = source.take(expected + 4 * math.isqrt(expected) + 16)
-    due = _stretch(points, profile)
-    while due[-1] < min_duration_ns or len(due) < min_queries:
-        points = np.concatenate((points, source.take(_BLOCK)))
-        if len(points) > 2 * MAX_QUERIES:
-            raise ValueError(f"this schedule has more than {MAX_QUERIES:,} queries")
-        due = _stretch(points, profile)
-    return _cut(due, min_queries, min_duration_ns)
+# -- points at unit rate: multiples of 2^-32 without end, the first one 0 --------------------------------------------
 
 
-def _cut(due: IntArray, min_queries: int, min_duration_ns: int) -> IntArray:
-    """LoadGen's end rule on a list that is long enough."""
-    before = int(np.searchsorted(due, min_duration_ns, side="left"))
-    return np.ascontiguousarray(due[: max(min_queries, before + 1)])
+def _constant() -> Iterator[IntArray]:
+    for count in range(0, 1 << 31, BLOCK):
+        yield np.arange(count, count + BLOCK, dtype=np.int64) << _BITS
 
 
-def _stretch(points: IntArray, profile: RateProfile) -> IntArray:
-    """Put unit-rate points where the cumulative rate reaches them. A pause delays only what follows."""
-    due = np.empty_like(points)
-    start_ns, reached, done = 0, Fraction(0), 0
+def _random(process: Process, seed: int, burstiness: float) -> Iterator[IntArray]:
+    bits = stream(seed)
+    gamma = np.random.Generator(bits)
+    last = 0
+    while last < 1 << 62:
+        if process == "gamma":
+            gaps = gamma.standard_gamma(burstiness, BLOCK)
+            gaps /= burstiness
+            gaps *= _ONE
+        else:  # 1 - u is in (0, 1], so the logarithm is always finite
+            gaps = uniforms(bits, BLOCK)
+            np.log(np.subtract(1.0, gaps, out=gaps), out=gaps)
+            gaps *= -_ONE
+        points = np.empty(BLOCK + 1, np.int64)
+        points[0] = last
+        np.copyto(points[1:], np.rint(gaps, out=gaps), casting="unsafe")
+        last = int(np.cumsum(points, out=points)[-1])
+        yield points[:-1]
+    raise ValueError(f"this schedule has more than {MAX_QUERIES:,} queries")
+
+
+# -- points become times: each is put where the cumulative rate reaches it. A pause delays only what follows --------
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A segment of a profile between two points at unit rate (the second included); None: the rate that holds."""
+
+    begins: int
+    ends: int
+    start_ns: int
+    segment: Segment | None
+
+
+def _stretches(profile: RateProfile) -> list[_Stretch]:
+    found, start_ns, reached = [], 0, Fraction(0)
     for segment in profile.segments:
         ends = reached + (_exact(segment.rate_from) + _exact(segment.rate_to)) / 2 * segment.over_ns / _SECOND_NS
-        stop = int(np.searchsorted(points, round(ends * _ONE), side="right"))
-        due[done:stop] = start_ns + _within(points[done:stop] - round(reached * _ONE), segment)
-        start_ns, reached, done = start_ns + segment.over_ns, ends, max(done, stop)
-    due[done:] = start_ns + _at_rate(points[done:] - round(reached * _ONE), profile.hold)
-    # Rounding may swap two neighbours by 1 ns where a ramp is steep; the order of the points is the truth.
-    return np.maximum.accumulate(due)
+        found.append(_Stretch(round(reached * _ONE), round(ends * _ONE), start_ns, segment))
+        start_ns, reached = start_ns + segment.over_ns, ends
+    return [*found, _Stretch(round(reached * _ONE), 1 << 63, start_ns, None)]
+
+
+def _stretched(blocks: Iterator[IntArray], profile: RateProfile) -> Iterator[IntArray]:
+    stretches = _stretches(profile)
+    ends = [one.ends for one in stretches]
+    last_ns = 0
+    for points in blocks:
+        due = np.empty_like(points)
+        done = 0
+        for one in stretches[bisect_left(ends, int(points[0])) :]:
+            stop = int(np.searchsorted(points, one.ends, side="right")) if one.segment else len(points)
+            if stop > done:
+                part = points[done:stop] - one.begins
+                due[done:stop] = _within(part, one.segment) if one.segment else _at_rate(part, profile.hold)
+                due[done:stop] += one.start_ns
+                done = stop
+            if done == len(points):
+                break
+        # Rounding may swap two neighbours by 1 ns where a ramp is steep; the order of the points is the truth.
+        due[0] = max(int(due[0]), last_ns)
+        np.maximum.accumulate(due, out=due)
+        last_ns = int(due[-1])
+        yield due
 
 
 def _within(points: IntArray, segment: Segment) -> IntArray:
@@ -206,9 +245,12 @@ def _at_rate(points: IntArray, rate: float) -> IntArray:
     """Points over a constant rate, rounded to the ns; whole and fractional ns are kept apart."""
     gap = _SECOND_NS / _exact(rate)
     whole = int(gap)
-    count, rest = points >> _BITS, points & (_ONE - 1)
-    fraction = count * float(gap - whole) + rest * (float(gap) / _ONE)
-    return count * whole + np.rint(fraction).astype(np.int64)
+    count = points >> _BITS
+    fraction = count * float(gap - whole)
+    fraction += (points & (_ONE - 1)) * (float(gap) / _ONE)
+    count *= whole
+    count += np.rint(fraction, out=fraction).astype(np.int64)
+    return count
 
 
 def _exact(rate: float) -> Fraction:
@@ -216,7 +258,7 @@ def _exact(rate: float) -> Fraction:
     return Fraction(repr(rate))
 
 
-def _loadgen(seed: int, rate: float, min_queries: int, min_duration_ns: int) -> IntArray:
+def _loadgen(seed: int, rate: float) -> Iterator[IntArray]:
     """MLPerf LoadGen's Server schedule, bit for bit (``loadgen.cc``, libstdc++ build).
 
     std::mt19937 seeded with ``seed`` mod 2^32; two 32-bit draws g0, g1 a gap; u = (g0 + g1*2^32) / 2^64 in
@@ -224,18 +266,15 @@ def _loadgen(seed: int, rate: float, min_queries: int, min_duration_ns: int) -> 
     """
     bits = np.random.MT19937()
     bits._legacy_seeding(seed % (1 << 32))
-    take = expected_queries(constant_rate(rate), min_queries, min_duration_ns)
-    take += 4 * math.isqrt(take) + 16
-    due = np.zeros(1, dtype=np.int64)
-    while due[-1] < min_duration_ns or len(due) < min_queries:
-        draws = bits.random_raw(2 * take).astype(np.float64)
+    last_ns = 0
+    while True:
+        draws = bits.random_raw(2 * BLOCK).astype(np.float64)
         u = np.minimum((draws[0::2] + draws[1::2] * 2.0**32) / 2.0**64, np.nextafter(1.0, 0.0))
         # The C library's logarithm, one at a time: numpy's vector version may differ in the last bit.
-        log = np.fromiter(map(math.log, (1.0 - u).tolist()), dtype=np.float64, count=take)
-        gaps = (-log / rate * 1e9).astype(np.int64)
-        due = np.concatenate((due, due[-1] + np.cumsum(gaps)))
-        take = _BLOCK
-    return _cut(due, min_queries, min_duration_ns)
+        log = np.fromiter(map(math.log, (1.0 - u).tolist()), dtype=np.float64, count=BLOCK)
+        due = np.cumsum(np.append(last_ns, (-log / rate * 1e9).astype(np.int64)))
+        last_ns = int(due[-1])
+        yield due[:-1]
 
 
 PerSecond = Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False, description="Queries per second.")]

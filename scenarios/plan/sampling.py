@@ -7,6 +7,7 @@ min_query_count, too. Only its performance mode with the whole data set loaded i
 issue, unique and same samples are refused.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -20,7 +21,10 @@ from plimsoll.scenarios.text.fields import STRICT
 #: after another: every sample is used equally often (LoadGen's sample_concatenate_permutation).
 Order = Literal["random", "permutation"]
 
-_BLOCK = 1 << 20
+#: Keys of permutations are drawn so many at a time.
+_KEYS = 1 << 20
+#: Hands out the next n indices; asked for one number in pieces, it gives what it gives at once.
+Take = Callable[[int], IntArray]
 
 
 def choose(order: Order, seed: int, n: int, n_samples: int) -> IntArray:
@@ -28,18 +32,36 @@ def choose(order: Order, seed: int, n: int, n_samples: int) -> IntArray:
 
     Raises ``ValueError`` if there are none.
     """
+    return chosen(order, seed, n_samples)(n)
+
+
+def chosen(order: Order, seed: int, n_samples: int) -> Take:
+    """``choose``, as many as are taken."""
     require_samples(n_samples)
     bits = stream(child(seed, "samples"))
     if order == "random":
-        return np.floor(uniforms(bits, n) * n_samples).astype(np.int64)
-    # A row of random keys, sorted, is a uniform permutation; whole blocks of rows at a time.
-    chosen, rows = np.empty(0, dtype=np.int64), max(1, _BLOCK // n_samples)
-    parts = []
-    for passes in range(0, -(-n // n_samples), rows):
-        now = min(rows, -(-n // n_samples) - passes)
-        keys = bits.random_raw(now * n_samples).reshape(now, n_samples)
-        parts.append(np.argsort(keys, axis=1, kind="stable").ravel())
-    return np.concatenate([chosen, *parts])[:n]
+
+        def random(n: int) -> IntArray:
+            places = uniforms(bits, n)
+            places *= n_samples
+            return np.floor(places, out=places).astype(np.int64)
+
+        return random
+    left = np.empty(0, np.int64)
+
+    def permuted(n: int) -> IntArray:
+        nonlocal left
+        parts, have = [left], len(left)
+        while have < n:  # a row of random keys, sorted, is a uniform permutation
+            rows = max(1, min(_KEYS // n_samples, -(-(n - have) // n_samples)))
+            keys = bits.random_raw(rows * n_samples).reshape(rows, n_samples)
+            parts.append(np.argsort(keys, axis=1, kind="stable").ravel())
+            have += rows * n_samples
+        made = np.concatenate(parts)
+        left = made[n:]
+        return made[:n]
+
+    return permuted
 
 
 def require_samples(n_samples: int) -> None:
@@ -91,14 +113,20 @@ def as_loadgen(order: OneSample | Literal["in_turn"]) -> LoadgenOrder | None:
     return order if isinstance(order, LoadgenOrder) else None
 
 
-def draw(order: OneSample, seed: int, n: int, n_samples: int, *, min_queries: int) -> IntArray:
-    """``n`` sample indices for one-sample queries. Raises ``ValueError`` when there are no samples."""
+def drawn(order: OneSample, seed: int, n_samples: int, *, min_queries: int) -> Take:
+    """Sample indices for one-sample queries, as many as are taken. Raises ``ValueError`` when there are no samples."""
     require_samples(n_samples)
     if order == "random" or order == "permutation":
-        return choose(order, seed, n, n_samples)
+        return chosen(order, seed, n_samples)
     own = as_loadgen(order)
     assert own is not None
-    return loaded_set(own, n_samples)[places(own, n, n_samples, min_queries=min_queries)]
+    samples, begin = loaded_set(own, n_samples), places(own, n_samples, min_queries=min_queries)
+    return lambda n: samples[begin(n)]
+
+
+def draw(order: OneSample, seed: int, n: int, n_samples: int, *, min_queries: int) -> IntArray:
+    """``n`` sample indices for one-sample queries. Raises ``ValueError`` when there are no samples."""
+    return drawn(order, seed, n_samples, min_queries=min_queries)(n)
 
 
 def loaded_set(order: LoadgenOrder, n_samples: int) -> IntArray:
@@ -108,15 +136,15 @@ def loaded_set(order: LoadgenOrder, n_samples: int) -> IntArray:
     return np.array(samples, dtype=np.int64)
 
 
-def places(order: LoadgenOrder, n: int, n_samples: int, *, min_queries: int, per_query: int = 1) -> IntArray:
-    """Where in the loaded set each of ``n`` queries begins: uniform with replacement."""
+def places(order: LoadgenOrder, n_samples: int, *, min_queries: int, per_query: int = 1) -> Take:
+    """Where in the loaded set queries begin: uniform with replacement."""
     twister = _Twister(order.sample_index_seed)
     twister.shuffle(list(range(-(-n_samples // per_query))))
     # LoadGen pads a multi-stream set by what a query at its end runs over; these passes shuffle that too.
     padded = n_samples + per_query - 1
     for _ in range(0, min_queries, padded):
         twister.shuffle(list(range(padded)))
-    return twister.below(n_samples, n)
+    return lambda n: twister.below(n_samples, n)
 
 
 class _Twister:

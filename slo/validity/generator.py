@@ -38,12 +38,14 @@ class GeneratorFacts:
     (warm-up included; the rows' ``attempts`` says which); ``frame_interval_ns`` and ``frame_deadline_ns``: from one
     query's due time to the next, and the time each one has (0: the scenario gave none); ``agents``: hosts that sent,
     where the load was distributed over several (0: it was not); ``clock_error_ns``: how far the worst known of their
-    clocks may have been off when t0 was announced; ``plan_samples``: samples of an open loop's plan as its file has
-    them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and sealed; both are
-    found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
-    workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in
-    the rows that came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in
-    flight; ``cut_off``: who was killed before it sealed the run, when, and which rows that cost (None: nobody was).
+    clocks may have been off when t0 was announced; ``aligned``: the arrivals are what was asked for only if those
+    clocks agree (a constant rate; not Poisson arrivals, which are dealt by lot, nor a closed loop); ``plan_samples``:
+    samples of an open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is
+    not as it was planned and sealed; both are found again whenever a run directory is opened; ``sent`` and
+    ``recorded``: requests, warm-up included, by the workers' own counts (-1: nobody counted); ``lost``: sent, and
+    without a row of any kind; ``account_faults``: what in the rows that came is not as the workers said; ``slots``: of
+    each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run,
+    when, and which rows that cost (None: nobody was).
     """
 
     open_loop: bool
@@ -86,6 +88,7 @@ class GeneratorFacts:
     frame_deadline_ns: int = 0
     agents: int = 0
     clock_error_ns: int = 0
+    aligned: bool = True
     plan_samples: int = 0
     plan_faults: tuple[str, ...] = ()
     sent: int = -1

@@ -20,9 +20,8 @@ import pytest
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.validity.accounts import contradictions
-from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server
 from tests.e2e.live_session import MS
-from tests.e2e.plimsoll import Server, plimsoll, server
+from tests.e2e.plimsoll import Server, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 

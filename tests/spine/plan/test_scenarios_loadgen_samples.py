@@ -23,7 +23,7 @@ def test_a_set_too_large_for_two_swaps_a_draw_is_shuffled_one_by_one() -> None:
     loaded = loaded_set(ORDER, 70_000)
     assert loaded[:8].tolist() == [27548, 48776, 47402, 59265, 12094, 24025, 16343, 62465]
     assert np.array_equal(np.sort(loaded), np.arange(70_000))
-    issued = loaded[places(ORDER, 8, 70_000, min_queries=300)]
+    issued = loaded[places(ORDER, 70_000, min_queries=300)(8)]
     assert issued.tolist() == [40859, 38454, 1431, 65593, 67229, 64537, 34139, 45433]
 
 
@@ -73,8 +73,8 @@ def test_the_sequence_depends_on_the_minimum_as_loadgens_does(min_queries: int, 
 
 
 def test_a_longer_list_begins_with_the_shorter_one() -> None:
-    long = places(ORDER, 100_000, 3, min_queries=1)
-    assert np.array_equal(places(ORDER, 777, 3, min_queries=1), long[:777])
+    long = places(ORDER, 3, min_queries=1)(100_000)
+    assert np.array_equal(places(ORDER, 3, min_queries=1)(777), long[:777])
     assert set(long.tolist()) == {0, 1, 2}
 
 

@@ -23,7 +23,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.generator.segments import dump_segment
 from plimsoll.harness.host.limits import HostLimits
-from plimsoll.harness.run import coordinator, workforce
+from plimsoll.harness.run import accounts, coordinator, workforce
 from plimsoll.harness.run.accounts import _clocks
 from plimsoll.harness.run.crew import Crew, split_workers
 from plimsoll.harness.run.job import target_of
@@ -32,6 +32,7 @@ from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.scenario import parse
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import Records, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
@@ -464,15 +465,47 @@ def test_status_messages_stay_below_their_room_however_many_workers_there_are() 
 # -- what the run says of it ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("agents", "error_ns", "ok"), [(3, 5_000_000, True), (3, 5_000_001, False), (0, 10**9, None)])
-def test_clocks_that_are_not_known_well_enough_make_a_run_invalid(agents: int, error_ns: int, ok: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("agents", "error_ns", "aligned", "ok"),
+    [
+        (3, 5_000_000, True, True),
+        (3, 5_000_001, True, False),
+        (3, 21_000_000, False, True),  # half of a round trip of 42 ms
+        (3, 500_000_001, False, False),
+        (0, 10**9, True, None),
+    ],
+)
+def test_clocks_that_are_not_known_well_enough_make_a_run_invalid(
+    agents: int, error_ns: int, aligned: bool, ok: bool | None
+) -> None:
     rows = from_columns(3, due_ns=[0, 1, 2], ready_ns=[0, 1, 2], sent_ns=[0, 1, 2], done_ns=[5, 6, 7])
-    seen = assess(rows, GeneratorFacts(True, 3, agents=agents, clock_error_ns=error_ns))
+    seen = assess(rows, GeneratorFacts(True, 3, agents=agents, clock_error_ns=error_ns, aligned=aligned))
     found = [check for check in seen.checks if check.name == "clocks"]
     assert [check.ok for check in found] == ([] if ok is None else [ok])
     for check in found:
-        assert check.detail.startswith("3 agents, the clock of each known to within 5")
-        assert "limit 5 ms" in check.detail
+        assert check.detail.startswith("3 agents, the clock of each known to within ")
+        assert f"limit {'5 ms' if aligned else '500 ms'}" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("given", "aligned"),
+    [
+        ({}, False),
+        ({"params": {"rate": {"ramp": {"from": 1, "to": 50, "over": "10s"}}}}, False),
+        ({"params": {"arrival": "constant"}}, True),
+        ({"params": {"arrival": {"process": "gamma", "burstiness": 0.5}}}, True),
+        ({"params": {"arrival": "loadgen"}}, False),
+        ({"kind": "concurrency"}, False),
+        ({"kind": "offline"}, False),
+        ({"kind": "multi_stream"}, False),
+        ({"kind": "multi_stream", "params": {"frame_interval": "33ms"}}, True),
+    ],
+)
+def test_only_arrivals_that_lie_beside_each_other_by_the_plan_need_equal_clocks(
+    given: dict[str, Any], aligned: bool
+) -> None:
+    scenario = parse({"kind": "server", **given})
+    assert accounts.planned(scenario, scenario.build(4), 1).aligned is aligned
 
 
 def test_a_run_of_agents_says_nothing_of_clocks_where_they_cost_no_number() -> None:

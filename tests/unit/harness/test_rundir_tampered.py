@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.run import rundir
+from plimsoll.harness.run import plan_file, rundir
 from plimsoll.harness.run.attempts import spoiled
 from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Promises
@@ -25,6 +25,7 @@ from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.scenario import parse as parse_scenario
+from plimsoll.scenarios.spec import load
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import cancelled, tables
 from plimsoll.slo.records.records import Records, from_arrays
@@ -234,6 +235,16 @@ def test_a_scenario_that_is_not_the_sealed_one_makes_the_run_invalid(
     assert change(text) != text
     (run / "scenario.yaml").write_text(change(text))
     found_out(run, "scenario.yaml is not the one that was sealed")
+
+
+def test_a_run_of_an_earlier_version_has_the_fingerprint_of_that_version(tmp_path: Path) -> None:
+    scenario = load("smoke")
+    plan = scenario.build(len(scenario.source_object()))
+    plan_file.save(tmp_path, plan)
+    written = "5378e17d52e67aeb6ca5aa25fb512f3b6851835b5d96abe2b8290d5ad6bcc30b"
+    assert plan_file.load(tmp_path, written).fingerprint() == plan.fingerprint() != written
+    with pytest.raises(ValueError, match="does not have the plan_fingerprint"):
+        plan_file.load(tmp_path, written[::-1])
 
 
 def damaged(run: Path, text: str) -> None:

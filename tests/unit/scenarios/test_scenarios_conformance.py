@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plugins import Kind, Source, Warmup, kinds, sources
+from plimsoll.scenarios.scenario import MAX_SAMPLES
 
 S = 1_000_000_000
 SAMPLES = Path(tempfile.mkdtemp(prefix="plimsoll-samples-"))
@@ -72,7 +72,7 @@ def test_kind_tells_its_size_without_building(kind: Kind) -> None:
         assert build(kind).n_samples <= kind.size(params(kind), STOP) <= 10 * build(kind).n_samples
         return
     assert kind.size(kind.params(), STOP) == pytest.approx(build(kind).n_samples, rel=0.5)
-    assert kind.size(kind.params(), Stop(min_queries=10**12)) > MAX_QUERIES
+    assert kind.size(kind.params(), Stop(min_queries=10**12)) > MAX_SAMPLES
 
 
 @every_kind
