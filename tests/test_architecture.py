@@ -183,12 +183,12 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: package -> lines and files of Python. A ratchet: these numbers only fall. A capability that raises one says what it
 #: buys in docs/decisions.
 BUDGETS = {
-    "plimsoll/documents": (373, 3),
-    "scenarios": (5476, 44),
-    "slo": (18285, 116),
-    "reports": (13689, 67),
-    "harness": (40549, 193),
-    "reference_server": (16066, 82),
+    "plimsoll/documents": (381, 2),
+    "scenarios": (5778, 38),
+    "slo": (18298, 105),
+    "reports": (13673, 58),
+    "harness": (40557, 169),
+    "reference_server": (16038, 70),
 }
 
 JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}

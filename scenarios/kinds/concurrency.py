@@ -5,6 +5,7 @@ to judge latency under a given load; use this to find throughput at a given conc
 """
 
 from collections.abc import Iterator
+
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_blocks

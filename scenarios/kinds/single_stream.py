@@ -1,6 +1,7 @@
 """SingleStream: one query at a time, the next when the last is done. MLPerf's one-user scenario."""
 
 from collections.abc import Iterator
+
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.loops import closed_warmup, rows_for, single_sample_blocks
