@@ -136,10 +136,14 @@ def plimsoll_valid(*arguments: str, cwd: Path, out: str = "r") -> subprocess.Com
 
 
 def only_late(run: Path) -> bool:
-    """Every reason of an INVALID run is the generator's own lateness."""
-    checks = json.loads((run / "report.json").read_text())["validity"]["checks"]
+    """Every reason of an INVALID run, if it is one, is the generator's own lateness."""
+    from plimsoll.harness.run.judged import judge
+    from plimsoll.harness.run.promises import Promises
+    from plimsoll.harness.run.rundir import open_sealed
+
+    checks = judge(open_sealed(run), Promises()).validity.checks
     late = {"lag", "rate", "arrival process", "loop stalls", "live audio", "generator CPU"}
-    return {check["name"] for check in checks if not check["ok"]} <= late
+    return {check.name for check in checks if not check.ok} <= late
 
 
 def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:

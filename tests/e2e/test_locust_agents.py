@@ -203,10 +203,12 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
     """
     fleet.both()
     shutil.rmtree(fleet.path / "killed", ignore_errors=True)
-    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "6s")
+    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "60s")
     segments = fleet.path / "killed" / "segments"
     until(lambda: len({path.name[:4] for path in segments.glob("w*.seg")}) == 2, 60, "a sealed segment of each")
     late = fleet.agent("late", "--once")
+    assert late.wait(60) == 2, fleet.said("late")
+    assert "too late" in fleet.said("late")
     (site,) = fleet.left("plimsoll.harness.distributed.site", "--name=a")
     standby = fleet.agents["b"]
     (relay,) = fleet.left("plimsoll.harness.distributed.locust_", "--name=b")
@@ -217,8 +219,6 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
     until(lambda: not {*below} & {*fleet.left()}, 15, "the end of the killed agent's site and worker")
     assert len(below) >= 2, "a site and its worker"
     plain()  # it takes 8 s until Locust misses b
-    assert late.wait(60) == 2, fleet.said("late")
-    assert "too late" in fleet.said("late")
     assert master.wait(60) == 4, fleet.said("killed")
     report = fleet.report("killed")
     reasons = "\n".join(report["validity"]["reasons"])

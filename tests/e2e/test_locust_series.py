@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import PLIMSOLL, Server, server
+from tests.e2e.plimsoll import PLIMSOLL, Server, only_late, server
 from tests.e2e.test_locust_agents import Host, free_port
 
 pytestmark = pytest.mark.e2e
@@ -67,4 +67,5 @@ def test_an_agent_sends_every_run(verb: str, host: Host, endpoint: Server) -> No
     assert len(found) >= count, host.said(out)
     assert all([agent["name"] for agent in run["agents"]] == ["a"] for run in found), host.said(out)  # type: ignore[attr-defined]
     assert host.said(out).count("live view: ") >= count
-    assert made.returncode in (0, 3, 4), host.said(out)  # 4: a busy machine, twice
+    late = all(only_late(path.parent) for path in (host.path / out).rglob("manifest.json"))
+    assert made.returncode in (0, 3) or (made.returncode == 4 and late), host.said(out)  # a busy machine, twice

@@ -207,8 +207,9 @@ def test_an_error_under_200_a_cut_and_a_load_shed_are_told_apart(tmp_path: Path)
 
 def test_a_library_scenario_runs_against_the_bundled_server_which_is_stopped_afterwards(tmp_path: Path) -> None:
     done = plimsoll_here("run", "smoke", "--model", "scripted", "--queries", "8", "--json", cwd=tmp_path)
-    assert done.returncode in (0, 3, 4), done.stdout + done.stderr  # 4: a busy machine
-    manifest = json.loads(next((tmp_path / "runs").glob("*/manifest.json")).read_text())
+    run = next((tmp_path / "runs").glob("*/manifest.json")).parent
+    assert done.returncode in (0, 3) or only_late(run), done.stdout + done.stderr
+    manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["target"]["bundled"]["models"] == ["scripted"]
     port = manifest["target"]["url"].rsplit(":", 1)[1]
     after = plimsoll_here("readiness", f"http://127.0.0.1:{port}", "--timeout", "0", cwd=tmp_path)
@@ -232,7 +233,8 @@ def test_a_scenario_of_fixed_outputs_brings_its_model_and_says_where_the_time_we
     done = plimsoll_here(
         "run", name, "--queries", "10", "--duration", "0s", "--warmup", "0s", "--json", "--out", "r", cwd=tmp_path
     )
-    assert done.returncode in (0, 3, 4), done.stderr  # 3: ten requests are too few to judge a p99; 4: a busy machine
+    # 3: ten requests are too few to judge a p99.
+    assert done.returncode in (0, 3) or only_late(tmp_path / "r"), done.stderr
     report = json.loads(done.stdout)
     assert set(report["counts"]["by_status"]) == {"OK"}, report["counts"]
     assert all(f"{stage};dur=" in timing for timing in server_timings(tmp_path / "r") for stage in STAGES)
