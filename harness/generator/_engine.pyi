@@ -38,6 +38,7 @@ class Engine:
         payload: object,
         limit: int,
         cancel: object | None = None,
+        whole: bool = True,
         /,
     ) -> None: ...
     def closed_lane(
@@ -54,8 +55,22 @@ class Engine:
         min_queries: int,
         min_duration_ns: int,
         cancel: object | None = None,
+        whole: bool = True,
         /,
     ) -> None: ...
+    def more(
+        self,
+        phase: int,
+        due: object | None,
+        ids: object | None,
+        offsets: object,
+        sample: object,
+        payload: object,
+        cancel: object | None,
+        whole: bool,
+        /,
+    ) -> None: ...
+    def used(self, phase: int, /) -> int: ...
     def open(self, connections: int, /) -> None: ...
     def go(self, t0_ns: int, max_duration_ns: int, /) -> None: ...
     def stop(self) -> None: ...

@@ -4,14 +4,10 @@
 
 #include "engine.h"
 
-#define MAX_BUFFERS 12
-
 typedef struct {
     PyObject_HEAD
     Engine *engine;
     PyObject *requests;              /* keeps the request bytes alive */
-    Py_buffer buffers[MAX_BUFFERS];  /* keeps the plan's arrays alive */
-    int n_buffers;
 } EngineObject;
 
 /* The engine, or NULL and a RuntimeError if it is closed. */
@@ -23,6 +19,8 @@ PyObject *set_requests(PyObject *object, PyObject *list);
 PyObject *set_plain(PyObject *object, PyObject *args);
 PyObject *open_lane(PyObject *object, PyObject *args);
 PyObject *closed_lane(PyObject *object, PyObject *args);
+PyObject *more(PyObject *object, PyObject *args);
+PyObject *used(PyObject *object, PyObject *args);
 
 /* fold.c */
 PyObject *fold(PyObject *module, PyObject *args);

@@ -122,13 +122,24 @@ typedef struct Connection {
     struct Connection *dnext; bool doomed;             /* to be lost, buried */
 } Connection;
 
+/* Consecutive rows of a plan: our own copy, one allocation. */
+typedef struct Stretch {
+    i64 n_rows, n_samples;
+    i64 *due, *ids;                  /* of an open loop */
+    i64 *offsets, *sample, *payload;
+    i64 *cancel;                     /* per row: cancelled so long after it was taken up, -1: never; NULL: none is */
+    struct Stretch *_Atomic next;
+} Stretch;
+
 typedef struct Lane {
     struct Engine *engine;
     bool closed, finished, begun;
+    bool cyclic;                     /* a closed loop whose rows are all there: query k has row k modulo their number */
     int phase;
-    const i64 *due, *ids, *offsets, *sample, *payload;
-    const i64 *cancel;               /* per row: cancelled so long after it was taken up, -1: never; NULL: none is */
-    i64 n_rows;
+    Stretch *at;                     /* the rows at hand; the thread frees those that are used up */
+    Stretch *last;                   /* what Python gave last: Python's own */
+    atomic_bool whole;               /* nothing follows the last */
+    atomic_llong used;               /* rows of all stretches that are used up */
     /* open */
     i64 row, released, cursor, cursor_row, limit, flying;
     /* closed */

@@ -11,13 +11,13 @@ static void lane_send(Lane *lane, i64 query_id, i64 row, i64 ix, i64 due, Query 
     if (!x)
         return; /* out of memory: stopped and reported by exchange_take */
     x->row.query_id = query_id;
-    x->row.sample_ix = lane->sample[ix];
-    x->row.payload_ix = lane->payload[ix];
+    x->row.sample_ix = lane->at->sample[ix];
+    x->row.payload_ix = lane->at->payload[ix];
     x->row.due = due;
     x->row.phase = lane->phase;
     x->lane = lane;
     x->query = query;
-    x->cancel_after = lane->cancel ? lane->cancel[row] : -1;
+    x->cancel_after = lane->at->cancel ? lane->at->cancel[row] : -1;
     lane->flying++;
     atomic_fetch_add_explicit(&e->sent, 1, memory_order_relaxed);
     pool_send(e, x);
@@ -28,6 +28,19 @@ static void lane_send(Lane *lane, i64 query_id, i64 row, i64 ix, i64 due, Query 
     }
 }
 
+/* The stretch after the one at hand, which is used up. False: there is none, or none yet. */
+static bool lane_turn(Lane *lane)
+{
+    Stretch *used = lane->at, *next = atomic_load_explicit(&used->next, memory_order_acquire);
+    if (!next)
+        return false;
+    atomic_fetch_add_explicit(&lane->used, used->n_rows, memory_order_relaxed);
+    lane->at = next;
+    lane->row = lane->released = lane->cursor = lane->cursor_row = 0;
+    free(used);
+    return true;
+}
+
 /* -- open loop: due times are absolute; nothing is waited for, but an offline plan bounds samples on the wire -- */
 
 static void open_run(Lane *lane)
@@ -36,17 +49,20 @@ static void open_run(Lane *lane)
     /* A burst at most: an overloaded schedule must not keep the sockets from being read. */
     for (int burst = 0; burst < 64 && !atomic_load_explicit(&e->stopped, memory_order_relaxed);) {
         if (lane->cursor < lane->released && (lane->limit < 0 || lane->flying < lane->limit)) {
-            while (lane->offsets[lane->cursor_row + 1] <= lane->cursor)
+            while (lane->at->offsets[lane->cursor_row + 1] <= lane->cursor)
                 lane->cursor_row++;
             i64 row = lane->cursor_row, ix = lane->cursor++;
-            lane_send(lane, lane->ids[row], row, ix, lane->due[row] + e->t0, NULL);
+            lane_send(lane, lane->at->ids[row], row, ix, lane->at->due[row] + e->t0, NULL);
             e->now = mono_ns();
             burst++;
             continue;
         }
-        if (lane->row >= lane->n_rows || lane->due[lane->row] + e->t0 > e->now)
+        if (lane->row >= lane->at->n_rows && (lane->cursor < lane->released || !lane_turn(lane)))
             return;
-        lane->released = lane->offsets[++lane->row];
+        if (lane->row < lane->at->n_rows && lane->at->due[lane->row] + e->t0 > e->now)
+            return;
+        if (lane->row < lane->at->n_rows)
+            lane->released = lane->at->offsets[++lane->row];
     }
 }
 
@@ -67,11 +83,17 @@ static bool closed_over(Lane *lane)
     return lane->finished;
 }
 
+/* Whether the row of the next query is there. */
+static bool closed_ready(Lane *lane)
+{
+    return lane->cyclic || lane->row < lane->at->n_rows || lane_turn(lane);
+}
+
 static void closed_issue(Lane *lane)
 {
     Engine *e = lane->engine;
-    i64 query_id = lane->next_id, row = query_id % lane->n_rows;
-    i64 first = lane->offsets[row], last = lane->offsets[row + 1];
+    i64 query_id = lane->next_id, row = lane->cyclic ? query_id % lane->at->n_rows : lane->row++;
+    i64 first = lane->at->offsets[row], last = lane->at->offsets[row + 1];
     Query *query = NULL;
     if (last - first > 1) {
         query = malloc(sizeof *query);
@@ -134,7 +156,7 @@ static void closed_run(Lane *lane)
         lane->begun = true;
         lane->free_slots += lane->slots - (lane->predecessor ? lane->predecessor->busy : 0);
     }
-    while (lane->free_slots > 0 && !closed_over(lane)) {
+    while (lane->free_slots > 0 && !closed_over(lane) && closed_ready(lane)) {
         lane->free_slots--;
         closed_issue(lane);
     }
@@ -190,6 +212,13 @@ void lanes_run(Engine *e)
     }
 }
 
+/* Everything of an open loop was sent. */
+static bool open_over(const Lane *lane)
+{
+    return atomic_load(&lane->whole) && lane->row >= lane->at->n_rows && lane->cursor >= lane->released
+           && !atomic_load(&lane->at->next);
+}
+
 bool lanes_finished(const Engine *e)
 {
     if (atomic_load_explicit(&e->stopped, memory_order_relaxed))
@@ -198,7 +227,7 @@ bool lanes_finished(const Engine *e)
         return false;
     for (int i = 0; i < e->n_lanes; i++) {
         const Lane *lane = &e->lanes[i];
-        if (lane->closed ? !lane->finished : lane->row < lane->n_rows || lane->cursor < lane->released)
+        if (lane->closed ? !lane->finished : !open_over(lane))
             return false;
     }
     return true;
@@ -216,11 +245,16 @@ i64 lanes_next(const Engine *e)
         if (!lane->closed && lane->cursor < lane->released && (lane->limit < 0 || lane->flying < lane->limit)) {
             at = 0; /* a burst was cut short */
         } else if (!lane->closed) {
-            at = lane->row < lane->n_rows ? lane->due[lane->row] + e->t0 : NEVER;
+            if (lane->row < lane->at->n_rows)
+                at = lane->at->due[lane->row] + e->t0;
+            else if (lane->cursor >= lane->released && atomic_load_explicit(&lane->at->next, memory_order_acquire))
+                at = 0;
         } else {
             if (!lane->begun)
                 at = lane->ends_at_t0 ? 0 : e->t0;
-            else if (lane->free_slots > 0 && !lane->finished)
+            else if (lane->free_slots > 0 && !lane->finished
+                     && (lane->cyclic || lane->row < lane->at->n_rows
+                         || atomic_load_explicit(&lane->at->next, memory_order_acquire)))
                 at = 0; /* a time-out freed it at the end of a turn */
             if (lane->release_len && lane->release[lane->release_head] < at)
                 at = lane->release[lane->release_head];

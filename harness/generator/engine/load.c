@@ -126,52 +126,79 @@ PyObject *set_plain(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* One int64 array of the plan; it stays alive as long as the engine. */
-static const i64 *take_array(EngineObject *self, PyObject *array, i64 *n)
-{
-    if (self->n_buffers == MAX_BUFFERS) {
-        PyErr_SetString(PyExc_ValueError, "too many lanes");
-        return NULL;
-    }
-    Py_buffer *view = &self->buffers[self->n_buffers];
-    if (PyObject_GetBuffer(array, view, PyBUF_ND | PyBUF_FORMAT) < 0)
-        return NULL;
-    self->n_buffers++;
-    bool whole = view->format && (strcmp(view->format, "l") == 0 || strcmp(view->format, "q") == 0);
-    if (!whole || view->itemsize != (Py_ssize_t)sizeof(i64) || view->ndim != 1 || (uintptr_t)view->buf % sizeof(i64)) {
-        PyErr_SetString(PyExc_ValueError, "the plan's arrays are one-dimensional and int64");
-        return NULL;
-    }
-    *n = view->shape[0];
-    return view->buf;
-}
+/* The columns of a stretch, as Python gives them. */
+enum { DUE, IDS, OFFSETS, SAMPLE, PAYLOAD, CANCEL, N_COLUMNS };
 
-/* The delays of a lane's rows, or None. False, with an error, for anything else. */
-static bool take_cancel(EngineObject *self, Lane *lane, PyObject *array)
+/* What a stretch is made of: false, with an error, where an array is no list of int64. */
+static bool view_columns(PyObject *const *columns, Py_buffer *views)
 {
-    i64 n;
-    if (!array || array == Py_None)
-        return true;
-    if (!(lane->cancel = take_array(self, array, &n)))
-        return false;
-    if (n != lane->n_rows)
-        PyErr_SetString(PyExc_ValueError, "there is one delay of cancellation per row");
-    return n == lane->n_rows;
-}
-
-static bool valid_plan(const Engine *e, const Lane *lane, i64 n_offsets, i64 n_samples)
-{
-    if (n_offsets < 1 || n_offsets != lane->n_rows + 1 || lane->offsets[0] != 0 || lane->offsets[lane->n_rows] != n_samples)
-        return false;
-    if (lane->closed && (lane->n_rows < 1 || lane->slots < 1 || lane->next_id < 0 || lane->id_step < 1))
-        return false;
-    for (i64 i = 0; i < lane->n_rows; i++)
-        if (lane->offsets[i + 1] <= lane->offsets[i] || (lane->ids && lane->ids[i] < 0))
+    for (int i = 0; i < N_COLUMNS; i++) {
+        Py_buffer *view = &views[i];
+        if (!columns[i] || columns[i] == Py_None)
+            continue;
+        if (PyObject_GetBuffer(columns[i], view, PyBUF_ND | PyBUF_FORMAT) < 0)
             return false;
-    for (i64 i = 0; i < n_samples; i++)
-        if (lane->sample[i] < 0 || lane->payload[i] < 0 || lane->payload[i] >= e->n_requests || !e->requests[lane->payload[i]].prefix)
+        bool whole = view->format && (strcmp(view->format, "l") == 0 || strcmp(view->format, "q") == 0);
+        if (!whole || view->itemsize != (Py_ssize_t)sizeof(i64) || view->ndim != 1) {
+            PyErr_SetString(PyExc_ValueError, "the plan's arrays are one-dimensional and int64");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool valid_stretch(const Engine *e, const Stretch *s)
+{
+    if (s->offsets[0] != 0 || s->offsets[s->n_rows] != s->n_samples)
+        return false;
+    for (i64 i = 0; i < s->n_rows; i++)
+        if (s->offsets[i + 1] <= s->offsets[i] || (s->ids && s->ids[i] < 0))
+            return false;
+    for (i64 i = 0; i < s->n_samples; i++)
+        if (s->sample[i] < 0 || s->payload[i] < 0 || s->payload[i] >= e->n_requests || !e->requests[s->payload[i]].prefix)
             return false;
     return true;
+}
+
+/* Our own copy of the columns, looked at; NULL, with an error, for what is no part of a plan. */
+static Stretch *copy_stretch(const Engine *e, const Py_buffer *views, bool closed)
+{
+    i64 n[N_COLUMNS], total = 0;
+    for (int i = 0; i < N_COLUMNS; i++)
+        total += n[i] = views[i].obj ? views[i].shape[0] : 0;
+    i64 rows = n[OFFSETS] - 1;
+    bool fits = rows >= 0 && n[SAMPLE] == n[PAYLOAD] && (!views[CANCEL].obj || n[CANCEL] == rows)
+                && (closed ? rows > 0 : n[DUE] == rows && n[IDS] == rows);
+    Stretch *s = fits ? malloc(sizeof *s + (size_t)total * sizeof(i64)) : NULL;
+    if (fits && !s)
+        return (Stretch *)PyErr_NoMemory();
+    if (s) {
+        i64 *at = (i64 *)(s + 1), **to[N_COLUMNS] = {&s->due, &s->ids, &s->offsets, &s->sample, &s->payload, &s->cancel};
+        for (int i = 0; i < N_COLUMNS; at += n[i++]) {
+            *to[i] = views[i].obj ? at : NULL;
+            if (n[i])
+                memcpy(at, views[i].buf, (size_t)n[i] * sizeof(i64));
+        }
+        s->n_rows = rows;
+        s->n_samples = n[SAMPLE];
+        atomic_init(&s->next, NULL);
+        if (valid_stretch(e, s))
+            return s;
+        free(s);
+    }
+    PyErr_SetString(PyExc_ValueError, "the plan's arrays contradict each other or the requests");
+    return NULL;
+}
+
+static Stretch *new_stretch(const Engine *e, PyObject *const *columns, bool closed)
+{
+    Py_buffer views[N_COLUMNS];
+    memset(views, 0, sizeof views);
+    Stretch *s = view_columns(columns, views) ? copy_stretch(e, views, closed) : NULL;
+    for (int i = 0; i < N_COLUMNS; i++)
+        if (views[i].obj)
+            PyBuffer_Release(&views[i]);
+    return s;
 }
 
 static Lane *new_lane(Engine *e)
@@ -185,59 +212,51 @@ static Lane *new_lane(Engine *e)
     return lane;
 }
 
-static PyObject *keep_lane(Engine *e, Lane *lane, i64 n_offsets, i64 n_samples, i64 n_payloads)
+static PyObject *keep_lane(Engine *e, Lane *lane, Stretch *rows, int whole)
 {
-    if (n_samples != n_payloads || !valid_plan(e, lane, n_offsets, n_samples)) {
-        PyErr_SetString(PyExc_ValueError, "the plan's arrays contradict each other or the requests");
+    if (!rows)
         return NULL;
-    }
+    lane->at = lane->last = rows;
+    atomic_store(&lane->whole, whole);
     e->n_lanes++;
     Py_RETURN_NONE;
 }
 
-/* open_lane(phase, due, ids, offsets, sample, payload, limit, cancel): limit -1 is none, cancel an array or None */
+/* open_lane(phase, due, ids, offsets, sample, payload, limit, cancel, whole): limit -1 is none, cancel an array or None;
+   not whole: more() brings the rows that follow */
 PyObject *open_lane(PyObject *object, PyObject *args)
 {
-    EngineObject *self = (EngineObject *)object;
-    Engine *e = engine_of(self);
-    PyObject *due, *ids, *offsets, *sample, *payload, *cancel = NULL;
+    Engine *e = engine_of((EngineObject *)object);
+    PyObject *columns[N_COLUMNS] = {NULL};
     long long limit;
-    int phase;
-    i64 n, m, k, n_ids;
+    int phase, whole = 1;
     Lane *lane = e ? new_lane(e) : NULL;
-    if (!lane || !PyArg_ParseTuple(args, "iOOOOOL|O", &phase, &due, &ids, &offsets, &sample, &payload, &limit, &cancel))
-        return NULL;
-    if (!(lane->due = take_array(self, due, &lane->n_rows)) || !(lane->ids = take_array(self, ids, &n_ids))
-        || !(lane->offsets = take_array(self, offsets, &n)) || !(lane->sample = take_array(self, sample, &m))
-        || !(lane->payload = take_array(self, payload, &k)))
-        return NULL;
-    if (!take_cancel(self, lane, cancel))
+    if (!lane || !PyArg_ParseTuple(args, "iOOOOOL|Op", &phase, &columns[DUE], &columns[IDS], &columns[OFFSETS],
+                                   &columns[SAMPLE], &columns[PAYLOAD], &limit, &columns[CANCEL], &whole))
         return NULL;
     lane->phase = phase;
     lane->limit = limit;
-    return keep_lane(e, lane, n_ids == lane->n_rows ? n : -1, m, k);
+    return keep_lane(e, lane, new_stretch(e, columns, false), whole);
 }
 
-/* closed_lane(phase, offsets, sample, payload, slots, first_id, id_step, ends_at_t0, max_queries, min_queries, min_duration, cancel) */
+/* closed_lane(phase, offsets, sample, payload, slots, first_id, id_step, ends_at_t0, max_queries, min_queries, min_duration,
+   cancel, whole): whole, query k has row k modulo their number; else each has the next row, and more() brings them */
 PyObject *closed_lane(PyObject *object, PyObject *args)
 {
-    EngineObject *self = (EngineObject *)object;
-    Engine *e = engine_of(self);
-    PyObject *offsets, *sample, *payload, *cancel = NULL;
+    Engine *e = engine_of((EngineObject *)object);
+    PyObject *columns[N_COLUMNS] = {NULL};
     long long slots, first, step, most, least, duration;
-    int phase, ends;
-    i64 n, m, k;
+    int phase, ends, whole = 1;
     Lane *lane = e ? new_lane(e) : NULL;
-    if (!lane || !PyArg_ParseTuple(args, "iOOOLLLpLLL|O", &phase, &offsets, &sample, &payload, &slots, &first, &step, &ends,
-                                   &most, &least, &duration, &cancel))
+    if (!lane || !PyArg_ParseTuple(args, "iOOOLLLpLLL|Op", &phase, &columns[OFFSETS], &columns[SAMPLE], &columns[PAYLOAD],
+                                   &slots, &first, &step, &ends, &most, &least, &duration, &columns[CANCEL], &whole))
         return NULL;
-    if (!(lane->offsets = take_array(self, offsets, &n)) || !(lane->sample = take_array(self, sample, &m))
-        || !(lane->payload = take_array(self, payload, &k)))
+    if (slots < 1 || first < 0 || step < 1) {
+        PyErr_SetString(PyExc_ValueError, "the plan's arrays contradict each other or the requests");
         return NULL;
-    lane->n_rows = n - 1;
-    if (!take_cancel(self, lane, cancel))
-        return NULL;
+    }
     lane->closed = true;
+    lane->cyclic = whole;
     lane->phase = phase;
     lane->slots = slots;
     lane->next_id = first;
@@ -246,5 +265,49 @@ PyObject *closed_lane(PyObject *object, PyObject *args)
     lane->max_queries = most;
     lane->min_queries = least;
     lane->min_duration = duration;
-    return keep_lane(e, lane, n, m, k);
+    return keep_lane(e, lane, new_stretch(e, columns, true), whole);
+}
+
+static Lane *lane_of(Engine *e, int phase)
+{
+    for (int i = 0; i < e->n_lanes; i++)
+        if (e->lanes[i].phase == phase)
+            return &e->lanes[i];
+    PyErr_SetString(PyExc_ValueError, "there is no such lane");
+    return NULL;
+}
+
+/* more(phase, due, ids, offsets, sample, payload, cancel, whole): the rows that follow; whole: they are the last */
+PyObject *more(PyObject *object, PyObject *args)
+{
+    Engine *e = engine_of((EngineObject *)object);
+    PyObject *columns[N_COLUMNS];
+    int phase, whole;
+    if (!e || !PyArg_ParseTuple(args, "iOOOOOOp", &phase, &columns[DUE], &columns[IDS], &columns[OFFSETS],
+                                &columns[SAMPLE], &columns[PAYLOAD], &columns[CANCEL], &whole))
+        return NULL;
+    Lane *lane = lane_of(e, phase);
+    if (lane && atomic_load(&lane->whole)) {
+        PyErr_SetString(PyExc_ValueError, "the lane is whole: nothing follows");
+        return NULL;
+    }
+    Stretch *rows = lane ? new_stretch(e, columns, lane->closed) : NULL;
+    if (!rows)
+        return NULL;
+    atomic_store_explicit(&lane->last->next, rows, memory_order_release);
+    lane->last = rows;
+    atomic_store(&lane->whole, whole); /* after the rows: the thread asks for this first */
+    engine_wake(e);
+    Py_RETURN_NONE;
+}
+
+/* used(phase) -> rows of the stretches that are used up */
+PyObject *used(PyObject *object, PyObject *args)
+{
+    Engine *e = engine_of((EngineObject *)object);
+    int phase;
+    if (!e || !PyArg_ParseTuple(args, "i", &phase))
+        return NULL;
+    Lane *lane = lane_of(e, phase);
+    return lane ? PyLong_FromLongLong(atomic_load(&lane->used)) : NULL;
 }

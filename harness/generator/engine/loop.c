@@ -256,8 +256,13 @@ void engine_destroy(Engine *e)
         e->free_exchanges = x->next;
         exchange_free(x);
     }
-    for (int i = 0; i < e->n_lanes; i++)
+    for (int i = 0; i < e->n_lanes; i++) {
         free(e->lanes[i].release);
+        for (Stretch *s; (s = e->lanes[i].at);) {
+            e->lanes[i].at = atomic_load(&s->next);
+            free(s);
+        }
+    }
     if (e->epoll >= 0)
         close(e->epoll);
     if (e->timer >= 0)

@@ -251,8 +251,6 @@ static void release(EngineObject *self)
         free(e->requests);
         free(e);
     }
-    while (self->n_buffers)
-        PyBuffer_Release(&self->buffers[--self->n_buffers]);
     Py_CLEAR(self->requests);
 }
 
@@ -273,6 +271,7 @@ static void engine_dealloc(PyObject *object)
 static PyMethodDef METHODS[] = {
     {"set_requests", set_requests, METH_O, NULL},   {"set_plain", set_plain, METH_VARARGS, NULL},
     {"open_lane", open_lane, METH_VARARGS, NULL},   {"closed_lane", closed_lane, METH_VARARGS, NULL},
+    {"more", more, METH_VARARGS, NULL},             {"used", used, METH_VARARGS, NULL},
     {"open", engine_open, METH_VARARGS, NULL},      {"go", go, METH_VARARGS, NULL},
     {"stop", stop, METH_NOARGS, NULL},              {"give_up", give_up, METH_VARARGS, NULL},
     {"collect", collect, METH_VARARGS, NULL},       {"counters", counters, METH_NOARGS, NULL},
