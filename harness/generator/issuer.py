@@ -10,13 +10,16 @@ Nothing here parses, logs or does I/O; it runs as well in virtual time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from plimsoll.harness.clock import Clock
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Client
+from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Status
 
@@ -27,22 +30,36 @@ _CONNECT = int(Status.CONNECT)
 CANCELLED = "cancelled on purpose (the scenario's cancel)"
 #: A closed loop's slot rests this long after a connection that could not be made.
 BACKOFF_NS = 10_000_000
+#: So many rows of a lane are ready as lists, made so many at a time; a closed loop of so few has all of them at hand.
+AHEAD, SLICE, AT_HAND = 1 << 14, 1 << 10, 1 << 18
+#: Making a slice takes less than this: nothing should be due meanwhile.
+FEED_NS = 500_000
+
+
+def never(piece: Plan) -> None:
+    """Of a plan of which no query is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What one worker sends: its shard of the plan and, per payload index, the encoded request.
 
-    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns`` has for each
-    row of the plan how long after it was taken up its query is cancelled, -1 for never (None: no query is).
+    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
+    for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
+    query is).
     """
 
-    plan: Plan
-    warmup: Plan | None
+    plan: Blocks
+    warmup: Blocks | None
     requests: Sequence[Any]
     run_id: str
     outstanding_limit: int = 100_000
-    cancel_ns: IntArray | None = None
+    cancel_ns: Callable[[Plan], IntArray | None] = never
+
+    @property
+    def head(self) -> Plan:
+        """The first piece: what it says of the whole plan is the whole's."""
+        return next(iter(self.plan))
 
 
 def too_many_outstanding(outstanding: int, ceiling: int) -> str:
@@ -74,27 +91,25 @@ class Issuer:
         self.t0_ns = t0_ns
         load = self._load
         main: _OpenLane | _ClosedLane
-        cancel = None if load.cancel_ns is None else load.cancel_ns.tolist()
-        lane_of = _ClosedLane if load.plan.cyclic else _OpenLane
-        main = lane_of(self, load.plan, _MEASURE, cancel=cancel)
+        main = (_ClosedLane if load.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
         self._lanes = [main]
-        warmup = load.warmup
-        if warmup is not None and warmup.cyclic:
-            lane = _ClosedLane(self, warmup, _WARMUP, ends_ns=t0_ns)
-            if isinstance(main, _ClosedLane):
-                lane.successor = main
-                main.predecessor = lane
-            self._lanes.append(lane)
-            self._clock.wake_at(self._clock.now_ns(), lane.begin)
-        elif warmup is not None and warmup.n_queries:
-            before = _OpenLane(self, warmup, _WARMUP)
-            self._lanes.append(before)
-            before.begin()
+        if load.warmup is not None:
+            if next(iter(load.warmup)).cyclic:
+                lane = _ClosedLane(self, load.warmup, _WARMUP, ends_ns=t0_ns)
+                if isinstance(main, _ClosedLane):
+                    lane.successor = main
+                    main.predecessor = lane
+                self._lanes.append(lane)
+                self._clock.wake_at(self._clock.now_ns(), lane.begin)
+            else:
+                before = _OpenLane(self, load.warmup, _WARMUP)
+                self._lanes.append(before)
+                before.begin()
         if isinstance(main, _OpenLane):
             main.begin()
         else:
             self._clock.wake_at(t0_ns, main.begin)
-        limit = load.plan.stop.max_duration_ns
+        limit = load.head.stop.max_duration_ns
         if limit is not None:
             self._clock.wake_at(t0_ns + limit, self._max_duration)
 
@@ -106,6 +121,12 @@ class Issuer:
     def issued_all(self) -> bool:
         """Nothing more will be sent."""
         return self.stopped or all(lane.finished for lane in self._lanes)
+
+    def feed(self) -> None:
+        """Make rows ready that will be due: a few each time, where nothing is due at once."""
+        for lane in self._lanes:
+            if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
+                lane.rows.fill(1)
 
     def next_due_ns(self) -> int:
         """The next appointment, absolute: work that can wait must be over by then."""
@@ -162,67 +183,128 @@ class Issuer:
             self.stop()
 
 
+#: Of rows, with absolute due times: ids, due times, where their samples begin and end, the samples, their payloads, and
+#: after how long each row is cancelled.
+_Lists = tuple[list[int], list[int], list[int], list[int], list[int], list[int]]
+
+
+class _Rows:
+    """The rows of a lane in their order, made ready ahead of time. ``low``: few are."""
+
+    def __init__(self, pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int) -> None:
+        self._made = _lists(pieces, cancel_ns, t0_ns)
+        self._ready: deque[_Lists] = deque()
+        self._dry = False
+        self.fill(AHEAD // SLICE)
+
+    @property
+    def over(self) -> bool:
+        return self._dry and not self._ready
+
+    @property
+    def low(self) -> bool:
+        return not self._dry and len(self._ready) < AHEAD // SLICE // 4
+
+    def fill(self, slices: int) -> None:
+        """At most so many slices more, and no more than ``AHEAD`` rows ready."""
+        while slices and not self._dry and len(self._ready) < AHEAD // SLICE:
+            made = next(self._made, None)
+            if made is None:
+                self._dry = True
+            else:
+                self._ready.append(made)
+                slices -= 1
+
+    def take(self) -> _Lists | None:
+        """The next slice; None: that was all."""
+        if not self._ready:
+            self.fill(1)
+        return self._ready.popleft() if self._ready else None
+
+
+def _lists(
+    pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int, most: int = SLICE
+) -> Iterator[_Lists]:
+    for piece in pieces:
+        cancel = cancel_ns(piece)
+        for row in range(0, piece.n_queries, most):
+            rows = slice(row, row + most)
+            offsets = piece.offsets[row : row + most + 1]
+            samples = slice(int(offsets[0]), int(offsets[-1]))
+            n = len(offsets) - 1
+            yield (
+                piece.query_id[rows].tolist(),
+                (piece.due_ns[rows] + t0_ns).tolist(),
+                (offsets - offsets[0]).tolist(),
+                piece.sample_ix[samples].tolist(),
+                piece.payload_ix[samples].tolist(),
+                [-1] * n if cancel is None else cancel[rows].tolist(),
+            )
+
+
 class _OpenLane:
     """Due times are absolute; nothing is waited for, except that an offline plan bounds samples on the wire."""
 
-    def __init__(self, issuer: Issuer, plan: Plan, phase: int, cancel: list[int] | None = None) -> None:
+    def __init__(
+        self, issuer: Issuer, plan: Blocks, phase: int, cancel_ns: Callable[[Plan], IntArray | None] = never
+    ) -> None:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
-        self._due = (plan.due_ns + issuer.t0_ns).tolist()
-        self._ids = plan.query_id.tolist()
-        self._offsets = plan.offsets.tolist()
-        self._sample = plan.sample_ix.tolist()
-        self._payload = plan.payload_ix.tolist()
-        self._limit = plan.max_in_flight
-        self._cancel = cancel or [-1] * len(self._due)
+        self._limit = next(iter(plan)).max_in_flight
+        self.rows = _Rows(iter(plan), cancel_ns, issuer.t0_ns)
+        self._lists: _Lists = ([], [], [0], [], [], [])
         self._row = 0
-        self._held: deque[tuple[int, int]] = deque()
+        self._held: deque[tuple[int, int, int, int, int]] = deque()
         self._flying = 0
         self.next_due_ns = _NEVER
 
     @property
     def finished(self) -> bool:
-        return self._row >= len(self._due) and not self._held
+        return self._row >= len(self._lists[0]) and self.rows.over and not self._held
 
     def begin(self) -> None:
-        if self._due:
+        if self._turn():
             self._wait()
 
+    def _turn(self) -> bool:
+        """The next rows at hand. False: there are none."""
+        while (lists := self.rows.take()) is not None:
+            self._lists, self._row = lists, 0
+            if lists[0]:
+                return True
+        return False
+
     def _wait(self) -> None:
-        self.next_due_ns = self._due[self._row]
+        self.next_due_ns = self._lists[1][self._row]
         self._clock.wake_at(self.next_due_ns, self._tick)
 
     def _tick(self) -> None:
         issuer = self._issuer
-        due, now_ns = self._due, self._clock.now_ns
-        n = len(due)
-        while self._row < n and due[self._row] <= now_ns():
-            if issuer.stopped:
+        now_ns = self._clock.now_ns
+        while True:
+            ids, due, offsets, sample, payload, cancel = self._lists
+            n = len(due)
+            while self._row < n and due[self._row] <= now_ns():
+                if issuer.stopped:
+                    return
+                row = self._row
+                self._row = row + 1
+                for ix in range(offsets[row], offsets[row + 1]):
+                    if self._limit is not None and self._flying >= self._limit:
+                        self._held.append((ids[row], sample[ix], payload[ix], due[row], cancel[row]))
+                    else:
+                        self._send(ids[row], sample[ix], payload[ix], due[row], cancel[row])
+            if self._row < n:
+                self._wait()
                 return
-            row = self._row
-            self._row = row + 1
-            for ix in range(self._offsets[row], self._offsets[row + 1]):
-                if self._limit is not None and self._flying >= self._limit:
-                    self._held.append((row, ix))
-                else:
-                    self._send(row, ix)
-        if self._row < n:
-            self._wait()
-        else:
-            self.next_due_ns = _NEVER
+            if not self._turn():
+                self.next_due_ns = _NEVER
+                return
 
-    def _send(self, row: int, ix: int) -> None:
+    def _send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, cancel_ns: int) -> None:
         self._flying += 1
-        self._issuer.send(
-            self._ids[row],
-            self._sample[ix],
-            self._payload[ix],
-            self._due[row],
-            self._phase,
-            self._done,
-            self._cancel[row],
-        )
+        self._issuer.send(query_id, sample_ix, payload_ix, due_ns, self._phase, self._done, cancel_ns)
 
     def _done(self, exchange: Exchange) -> None:
         self._flying -= 1
@@ -235,23 +317,56 @@ class _OpenLane:
             self._send(*self._held.popleft())
 
 
+def rows_of(plan: Blocks) -> tuple[Plan | None, Iterator[Plan]]:
+    """The rows of a shard of a closed loop: all of them, of which query k takes number k modulo theirs; of more than
+    ``AT_HAND``, None and those of its own queries in their order, without end.
+    """
+    pieces: list[Plan] = []
+    n = 0
+    for piece in plan:
+        pieces.append(piece)
+        n += piece.n_queries
+        if n > AT_HAND:
+            return None, _in_order(plan)
+    return joined(pieces), iter(())
+
+
+def _in_order(plan: Blocks) -> Iterator[Plan]:
+    query_id = 0
+    while True:
+        for piece in plan:
+            begun = np.arange(query_id, query_id + piece.n_queries) - piece.first_id
+            query_id += piece.n_queries
+            mine = np.flatnonzero((begun >= 0) & (begun % piece.id_step == 0))
+            if len(mine):
+                yield piece.select(mine, piece.max_in_flight)
+
+
 class _ClosedLane:
     """A fixed number of slots; a query is due the moment its slot comes free (LoadGen: scheduled = issued = now)."""
 
     def __init__(
-        self, issuer: Issuer, plan: Plan, phase: int, ends_ns: int | None = None, cancel: list[int] | None = None
+        self,
+        issuer: Issuer,
+        plan: Blocks,
+        phase: int,
+        cancel_ns: Callable[[Plan], IntArray | None] = never,
+        ends_ns: int | None = None,
     ) -> None:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
-        self._plan = plan
-        self._offsets = plan.offsets.tolist()
-        self._sample = plan.sample_ix.tolist()
-        self._payload = plan.payload_ix.tolist()
-        self._slots = plan.max_in_flight or 1
-        self._cancel = cancel or [-1] * plan.n_queries
+        self._plan = next(iter(plan))
+        whole, pieces = rows_of(plan)
+        self._at_hand = whole is not None
+        self.rows = _Rows(pieces, cancel_ns, 0)
+        self._lists = (
+            next(_lists(iter((whole,)), cancel_ns, 0, whole.n_queries)) if whole is not None else self._taken()
+        )
+        self._row = 0
+        self._slots = self._plan.max_in_flight or 1
         self._ends_ns = ends_ns
-        self._next_id = plan.first_id
+        self._next_id = self._plan.first_id
         self._last_due_ns = 0
         self._missing: dict[int, int] = {}
         self._free = 0
@@ -284,6 +399,11 @@ class _ClosedLane:
             self._issue()
         self._pumping = False
 
+    def _taken(self) -> _Lists:
+        lists = self.rows.take()
+        assert lists is not None  # a closed loop's rows have no end
+        return lists if lists[0] else self._taken()
+
     def _over(self) -> bool:
         if self.finished or self._issuer.stopped:
             return True
@@ -303,15 +423,21 @@ class _ClosedLane:
         self._next_id = query_id + self._plan.id_step
         self.issued += 1
         self.busy += 1
-        row = query_id % self._plan.n_queries
-        first, last = self._offsets[row], self._offsets[row + 1]
+        ids, _, offsets, sample, payload, cancel = self._lists
+        if self._at_hand:
+            row = query_id % len(ids)
+        elif self._row < len(ids):
+            row = self._row
+            self._row += 1
+        else:
+            ids, _, offsets, sample, payload, cancel = self._lists = self._taken()
+            row, self._row = 0, 1
+        first, last = offsets[row], offsets[row + 1]
         if last - first > 1:
             self._missing[query_id] = last - first
         due = self._last_due_ns = self._clock.now_ns()
         for ix in range(first, last):
-            self._issuer.send(
-                query_id, self._sample[ix], self._payload[ix], due, self._phase, self._done, self._cancel[row]
-            )
+            self._issuer.send(query_id, sample[ix], payload[ix], due, self._phase, self._done, cancel[row])
 
     def _done(self, exchange: Exchange) -> None:
         self._issuer.done(exchange)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,14 @@ import numpy.typing as npt
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.generator.issuer import CANCELLED, Load, too_many_outstanding
+from plimsoll.harness.generator.issuer import CANCELLED, Load, never, rows_of, too_many_outstanding
 from plimsoll.harness.generator.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from plimsoll.harness.transport.client import OPENING, Target
 from plimsoll.harness.transport.endpoint import Endpoint, explain, origin_of
 from plimsoll.harness.transport.held import budget, too_much, waiting
 from plimsoll.harness.transport.http.http_pool import HttpClient
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.blocks import Blocks, Extent
+from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import Phase, Status
 
@@ -54,6 +55,8 @@ FINISH_NS = 10_000_000_000
 #: The longest wait that is spent awake, and the largest share of a core that such waits may cost.
 SPIN_NS = 50_000
 SPIN_SHARE = 0.25
+#: Rows that the engine has before it needs them: more than it can send while nobody looks.
+AHEAD = 1 << 17
 #: Responses taken over at once: what waits stays in the engine, where it is held only once.
 SLICE_BYTES = 4_000_000
 
@@ -122,7 +125,7 @@ class NativeRun:
             outstanding_limit=load.outstanding_limit,
             send_request_id=target.send_request_id,
             stamping=target.stamps == "kernel",
-            spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
+            spin_ns=spin_of(load.head, load.plan.extent()) if target.spin_ns is None else target.spin_ns,
             held_limit=self._budget,
             waiting_limit=self._waiting,
         )
@@ -131,8 +134,9 @@ class NativeRun:
         if plain is not None:
             success = bytes(code in plain.success for code in range(1000))
             self._engine.set_plain(success, list(plain.needles))
+        self._feeds: list[_Feed] = []
         self._add(load.plan, Phase.MEASURE)
-        if load.warmup is not None and load.warmup.n_queries:
+        if load.warmup is not None:
             self._add(load.warmup, Phase.WARMUP)
         self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
         # What is kept without a look into it was counted by nobody.
@@ -144,18 +148,31 @@ class NativeRun:
         self._kept_ns = 0
         self._begun: tuple[int, int, int] | None = None
 
-    def _add(self, plan: Plan, phase: Phase) -> None:
-        stop, cancel = plan.stop, self._load.cancel_ns if phase == Phase.MEASURE else None
-        if plan.cyclic:
+    def _add(self, plan: Blocks, phase: Phase) -> None:
+        head = next(iter(plan))
+        whole, pieces = rows_of(plan) if head.cyclic else (None, iter(plan))
+        feed = _Feed(self._engine, phase, iter((whole,)) if whole is not None else pieces, self._cancel_of(phase))
+        first, stop = feed.first, head.stop
+        rows = first.offsets, first.sample_ix, first.payload_ix
+        if head.cyclic:
             self._engine.closed_lane(
-                int(phase), plan.offsets, plan.sample_ix, plan.payload_ix, plan.max_in_flight or 1, plan.first_id,
-                plan.id_step, phase == Phase.WARMUP, -1 if stop.max_queries is None else stop.max_queries,
-                stop.min_queries, stop.min_duration_ns, cancel,
+                int(phase), *rows, head.max_in_flight or 1, head.first_id, head.id_step, phase == Phase.WARMUP,
+                -1 if stop.max_queries is None else stop.max_queries, stop.min_queries, stop.min_duration_ns,
+                feed.cancel, feed.whole,
             )  # fmt: skip
-            return
-        limit = -1 if plan.max_in_flight is None else plan.max_in_flight
-        arrays = plan.due_ns, plan.query_id, plan.offsets, plan.sample_ix, plan.payload_ix
-        self._engine.open_lane(int(phase), *arrays, limit, cancel)
+        else:
+            limit = -1 if head.max_in_flight is None else head.max_in_flight
+            self._engine.open_lane(int(phase), first.due_ns, first.query_id, *rows, limit, feed.cancel, feed.whole)
+        feed.begun()
+        self._feeds.append(feed)
+
+    def _cancel_of(self, phase: Phase) -> Callable[[Plan], IntArray | None]:
+        return self._load.cancel_ns if phase == Phase.MEASURE else never
+
+    def feed(self) -> None:
+        """Give the engine rows that will be due."""
+        for feed in self._feeds:
+            feed.more()
 
     async def open(self, connections: int) -> None:
         """Open connections ahead of t0, ``OPENING`` at a time; wait for them at most the connect timeout."""
@@ -172,7 +189,7 @@ class NativeRun:
             connecting = self._count("connecting")
 
     def start(self, t0_ns: int) -> None:
-        limit = self._load.plan.stop.max_duration_ns
+        limit = self._load.head.stop.max_duration_ns
         self._engine.go(t0_ns, -1 if limit is None else limit)
 
     def watch(self) -> None:
@@ -374,15 +391,44 @@ class NativeRun:
         }
 
 
-def spin_of(plan: Plan, most_ns: int = SPIN_NS, workers: int = 1) -> int:
+def spin_of(plan: Plan, extent: Extent, most_ns: int = SPIN_NS, workers: int = 1) -> int:
     """How long before a due time to stay awake: enough to hide a timer's wake-up, for at most a quarter of a core.
 
     ``most_ns`` if it costs no more than that: each of ``workers`` has so many of the plan's queries (of a shard: 1).
     It takes the median lag from about 30 us to none, and keeps requests that are due together from leaving together: a
-    wake-up 30 us late sends whatever became due meanwhile at once.
+    wake-up 30 us late sends whatever became due meanwhile at once. ``plan``: any piece of it.
     """
-    span = int(np.ptp(plan.due_ns)) if plan.open_loop and plan.n_queries > 1 else 0
-    return min(most_ns, int(SPIN_SHARE * workers * span / plan.n_queries)) if span else 0
+    span = extent.last_ns - extent.first_ns if plan.open_loop else 0
+    return min(most_ns, int(SPIN_SHARE * workers * span / extent.n_queries)) if span else 0
+
+
+class _Feed:
+    """What one lane of the engine is given, ``AHEAD`` rows before it needs them. ``first``, ``cancel``, ``whole``: what
+    it begins with.
+    """
+
+    def __init__(
+        self, engine: Engine, phase: Phase, pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None]
+    ) -> None:
+        self._engine, self._phase, self._pieces, self._cancel_ns = engine, int(phase), pieces, cancel_ns
+        self.first = next(pieces)
+        self.cancel = cancel_ns(self.first)
+        self._next = next(pieces, None)
+        self.whole = self._next is None
+        self._given = self.first.n_queries
+
+    def begun(self) -> None:
+        """There is a lane now."""
+        self.more()
+
+    def more(self) -> None:
+        """As many pieces as are missing."""
+        while self._next is not None and self._given - self._engine.used(self._phase) < AHEAD:
+            piece, self._next = self._next, next(self._pieces, None)
+            due, ids = (None, None) if piece.cyclic else (piece.due_ns, piece.query_id)
+            rows = piece.offsets, piece.sample_ix, piece.payload_ix
+            self._engine.more(self._phase, due, ids, *rows, self._cancel_ns(piece), self._next is None)
+            self._given += piece.n_queries
 
 
 def header_list(head: bytes) -> list[tuple[bytes, bytes]]:

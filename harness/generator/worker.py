@@ -28,6 +28,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ from plimsoll.harness.secrecy.redaction import Guarded, masked
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.held import binary_cost, text_cost
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import FloatArray, Records, Status
@@ -104,21 +105,22 @@ class Worker:
         scenario = self._scenario
         source = scenario.source_object()
         n = len(source)
-        plan = scenario.build(n)
+        plan = scenario.blocks(n)
+        fingerprint = plan.fingerprint()
         warmup = scenario.build_warmup(n)
         shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
         mine = plan.shard(self._index, shards, dealing)
         before = None
         if warmup is not None and self._warms_up(warmup, shards):
-            before = warmup.shard(self._index, shards, dealing)
+            before = cut(warmup).shard(self._index, shards, dealing)
         needed = np.zeros(n, np.bool_)
         for part in (mine, before):
-            if part is not None:
-                needed[part.payload_ix] = True
+            for piece in part or ():
+                needed[piece.payload_ix] = True
         requests = [client.encode(source.payload(ix)) if sent else None for ix, sent in enumerate(needed.tolist())]
-        cancel = cancellation.rows(scenario.cancel, scenario.seed, mine)
+        cancel = partial(cancellation.rows, scenario.cancel, scenario.seed)
         load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel)
-        return load, plan.fingerprint()
+        return load, fingerprint
 
     def _outputs(self) -> OutputLog | None:
         """Where answers are kept, in accuracy mode."""
@@ -239,6 +241,7 @@ class Worker:
                         Status.UNFINISHED, f"still in flight {drain_ns / 1e9:g} s after the last query (drain)"
                     )
                     return
+            issuer.feed()
             recorder.tick()
             if isinstance(issuer, NativeRun) and issuer.work(recorder):
                 await asyncio.sleep(0)  # there is more: but messages first
@@ -315,24 +318,24 @@ def others_of(names: Sequence[str]) -> Callable[[Records], Mapping[str, FloatArr
     return found
 
 
-def connections_ahead(plan: Plan) -> int:
+def connections_ahead(plan: Blocks) -> int:
     """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
 
     One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at most 256, or up
     to 8 that ten seconds use: one that nobody used for long would block a process of a server that has one for each
     connection.
     """
-    if plan.cyclic:
-        most = plan.stop.max_queries
-        queries = plan.max_in_flight or 1
-        return max(1, min(queries, queries if most is None else most) * int(np.diff(plan.offsets).max()))
-    slots = plan.max_in_flight
+    head, extent = next(iter(plan)), plan.extent()
+    if head.cyclic:
+        most = head.stop.max_queries
+        queries = head.max_in_flight or 1
+        return max(1, min(queries, queries if most is None else most) * int(np.diff(head.offsets).max()))
+    slots = head.max_in_flight
     if slots is None:
-        due = plan.due_ns
-        span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
-        rate = len(due) / (span / 1e9)
+        span = max(1, extent.last_ns - extent.first_ns) if extent.n_queries > 1 else 1
+        rate = extent.n_queries / (span / 1e9)
         slots = int(min(256, max(1, rate, min(8, 10 * rate))))
-    return min(slots, max(1, plan.n_samples))
+    return min(slots, max(1, extent.n_samples))
 
 
 def raise_file_limit() -> None:

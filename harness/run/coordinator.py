@@ -42,6 +42,7 @@ from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.reference import Expected, references
 from plimsoll.scenarios.spec import Scenario
@@ -379,7 +380,7 @@ def chosen(late: IntArray, plan: Plan, workers: int) -> dict[str, Any]:
     ordered = late.astype(np.float64)
     found = {name: int(quantile(ordered, q)) for name, q in _QUANTILES}
     wanted = min(max(found["p90"], native.SPIN_NS), MOST_NS)
-    spin_ns = native.spin_of(plan, wanted, workers)
+    spin_ns = native.spin_of(plan, cut(plan).extent(), wanted, workers)
     gap_ns = workers * int(np.ptp(plan.due_ns)) / plan.n_queries
     return {
         "late_ns": found,

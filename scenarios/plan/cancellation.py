@@ -104,7 +104,7 @@ def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | Non
     """
     if section is None:
         return None
-    return delays(section, seed, np.arange(plan.n_queries) if plan.cyclic else plan.query_id)
+    return delays(section, seed, plan.query_id)
 
 
 def chosen(section: CancelSection | None, seed: int, plan: Plan, query_ids: IntArray) -> npt.NDArray[np.bool_]:

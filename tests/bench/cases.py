@@ -20,6 +20,7 @@ from plimsoll.harness.protocols.null import NullClient
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.http.dialect import HttpRequest
 from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.spec import with_flags
@@ -51,7 +52,7 @@ def issue_and_record() -> float:
     issuer: Issuer
     recorder = Recorder(clock, client.settle, lambda: issuer.next_due_ns(), lambda r: rows.append(len(r)), 0)
     requests = [Payload(n_in=1)] * 16
-    issuer = Issuer(Load(plan, None, requests, "bench"), client, clock, recorder.finished)
+    issuer = Issuer(Load(cut(plan), None, requests, "bench"), client, clock, recorder.finished)
     begun = time.process_time()
     issuer.start(clock.now_ns())
     clock.run()

@@ -26,6 +26,7 @@ from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.endpoint import Endpoint
 from plimsoll.harness.transport.http.http_pool import HttpClient
 from plimsoll.harness.wire import fold
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.spec import with_flags
 from tests.bench.loopback import TOKENS, served, stream
@@ -64,7 +65,7 @@ def _idle_run(protocol: str) -> tuple[native.NativeRun, Client]:
     """A NativeRun that is never started: for its row conversion."""
     client: Any = protocols()[protocol].build(Target("http://127.0.0.1:1", protocol, "m"), None)
     plan = with_flags(None, protocol="null", kind="concurrency", concurrency=1, queries=1).build(1)
-    load = Load(plan, None, [client.encode(Payload(prompt="hello"))], "bench")
+    load = Load(cut(plan), None, [client.encode(Payload(prompt="hello"))], "bench")
     endpoint = Endpoint("127.0.0.1", 1, ((int(socket.AF_INET), ("127.0.0.1", 1)),))
     return native.NativeRun(client, endpoint, load), client
 
@@ -122,7 +123,7 @@ async def _drive(protocol: str, path: str, requests: int, slots: int) -> float:
         client: Any = protocols()[protocol].build(Target(url, protocol, "m", options={"path": path}), clock)
         assert isinstance(client, HttpClient)
         plan = with_flags(None, protocol="null", kind="concurrency", concurrency=slots, queries=requests, duration="0s")
-        load = Load(plan.build(16), None, [client.encode(Payload(prompt="hello"))] * 16, "bench")
+        load = Load(plan.blocks(16), None, [client.encode(Payload(prompt="hello"))] * 16, "bench")
         run = await native.attach(client, load, "native")
         assert run is not None
         rows: list[int] = []

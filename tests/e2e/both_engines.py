@@ -15,13 +15,14 @@ import numpy as np
 import uvloop
 
 from plimsoll.harness.clock import LoopClock
-from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.issuer import Issuer, Load, never
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import Recorder
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.endpoint import Endpoint
 from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Records, Status, concat
@@ -149,8 +150,11 @@ async def drive(engine: str, url: str, way: Way) -> Ran:
         client._found = client.endpoint = Endpoint(found.host, found.port, way.addresses(found))
     n = 1 + max(int(plan.payload_ix.max(initial=0)) for plan in (way.plan, way.warmup) if plan is not None)
     requests = [client.encode(Payload(prompt="hi", n_in=7)) for _ in range(n)]
-    cancel = None if way.cancel_ns is None else np.array(way.cancel_ns, np.int64)
-    load = Load(way.plan, way.warmup, requests, "run", way.outstanding, cancel)
+    delays = way.cancel_ns
+    cancel = never if delays is None else lambda piece: np.array(delays)[piece.query_id]
+    load = Load(
+        cut(way.plan), None if way.warmup is None else cut(way.warmup), requests, "run", way.outstanding, cancel
+    )
     native = await attach(client, load, engine)
     await (native or client).open(way.connections)
     cut: list[Records] = []

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Phase
@@ -87,7 +88,7 @@ def by_the_issuer(plan: Plan, warmup: Plan | None) -> tuple[Sent, list[int]]:
     """(query, sample, payload, phase) in the order sent, and the due times relative to t0, in virtual time."""
     clock = VirtualClock()
     client = VirtualClient(clock, lambda exchange: 300_000)
-    load = Load(plan, warmup, [Payload()] * 6, "run")
+    load = Load(cut(plan), None if warmup is None else cut(warmup), [Payload()] * 6, "run")
     issuer = Issuer(load, client, clock, lambda exchange: None)  # type: ignore[arg-type]
     t0 = clock.now_ns() + 60 * MS
     issuer.start(t0)

@@ -29,6 +29,7 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.recorder import Columns
 from plimsoll.harness.run.rundir import _elapsed_ns
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plugins import kinds
 from plimsoll.slo.objectives.objective import parse
@@ -191,7 +192,7 @@ class Replay:
         self.left = dict.fromkeys(range(len(observed.due_ns)), observed.sample.shape[1])
         client = VirtualClient(self.clock, lambda e: int(observed.took_ns[e.query_id, e.sample_ix]))
         requests = ["payload"] * SAMPLES
-        self.issuer = Issuer(Load(plan, None, requests, "run", 1_000_000), client, self.clock, self.finished)
+        self.issuer = Issuer(Load(cut(plan), None, requests, "run", 1_000_000), client, self.clock, self.finished)
         t0_ns = self.clock.now_ns()
         self.issuer.start(t0_ns)
         self.clock.run()

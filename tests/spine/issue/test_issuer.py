@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.issuer import Issuer, Load, never
 from plimsoll.harness.protocols.null import NullClient
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.slo.records.records import Status
 from tests.virtual_time import VirtualClient, VirtualClock
@@ -65,8 +66,8 @@ class World:
         self.clock = VirtualClock(late_ns=late_ns)
         self.client = VirtualClient(self.clock, service)
         self.finished: list[Exchange] = []
-        cancel = None if cancel_ns is None else np.array(cancel_ns, np.int64)
-        load = Load(plan, warmup, ["r"], "run", limit, cancel)
+        cancel = never if cancel_ns is None else lambda piece: np.array(cancel_ns)[piece.query_id]
+        load = Load(cut(plan), None if warmup is None else cut(warmup), ["r"], "run", limit, cancel)
         self.issuer = Issuer(load, self.client, self.clock, self.finished.append)
         self.t0 = self.clock.now_ns() + 2 * S
 
@@ -200,7 +201,7 @@ def test_a_client_that_answers_inside_send_does_not_recurse() -> None:
     clock = VirtualClock()
     finished: list[Exchange] = []
     stop = Stop(min_queries=5000, min_duration_ns=0)
-    issuer = Issuer(Load(closed_plan(1, stop), None, ["r"], "run"), NullClient(clock), clock, finished.append)
+    issuer = Issuer(Load(cut(closed_plan(1, stop)), None, ["r"], "run"), NullClient(clock), clock, finished.append)
     issuer.start(clock.now_ns())
     clock.run()
     assert len(finished) == 5000

@@ -22,6 +22,7 @@ from hdrh.histogram import HdrHistogram
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.recorder import Columns
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plugins import kinds
 from plimsoll.slo.metrics.indicator import catalogue, measure
@@ -232,7 +233,7 @@ class World:
             return law(sent) - sent
 
         client = VirtualClient(clock, service)
-        issuer = Issuer(Load(plan, None, ["x"] * 100, "run", 1_000_000), client, clock, columns.append)
+        issuer = Issuer(Load(cut(plan), None, ["x"] * 100, "run", 1_000_000), client, clock, columns.append)
         t0 = clock.now_ns() + S
         issuer.start(t0)
         clock.run()

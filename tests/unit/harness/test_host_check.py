@@ -132,7 +132,7 @@ def test_connections_are_counted_as_the_clients_open_them() -> None:
 
 def test_every_slot_of_a_closed_loop_has_a_connection_before_its_first_request() -> None:
     def ahead(workers: int = 1, **flags: Any) -> int:
-        return connections_ahead(with_flags(None, **flags).build(4).shard(0, workers))
+        return connections_ahead(with_flags(None, **flags).blocks(4).shard(0, workers))
 
     assert ahead(kind="concurrency", concurrency=2_000) == 2_000, "more than the list of a closed loop has rows"
     assert ahead(kind="concurrency", concurrency=2_000, workers=3) == 667

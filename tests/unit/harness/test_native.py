@@ -229,11 +229,11 @@ def test_why_the_native_engine_can_not_be_used_ends_with_a_next_step(monkeypatch
 
 
 def test_the_spin_costs_at_most_a_quarter_of_a_core() -> None:
-    def spin(rate: int, seconds: int = 10) -> int:
-        scenario = with_flags(None, kind="server", rate=float(rate), duration=f"{seconds}s", arrival="constant")
-        return spin_of(scenario.build(10))
+    def spin(**flags: Any) -> int:
+        blocks = with_flags(None, **flags).blocks(10)
+        return spin_of(next(iter(blocks)), blocks.extent())
 
-    assert spin(10) == spin(1000) == 50_000
-    assert 24_900 <= spin(10_000) <= 25_000
-    assert spin_of(with_flags(None, kind="concurrency", concurrency=4, queries=10).build(10)) == 0
-    assert spin_of(with_flags(None, kind="offline", queries=1).build(10)) == 0
+    assert spin(rate=10.0, arrival="constant") == spin(rate=1000.0, arrival="constant") == 50_000
+    assert 24_900 <= spin(rate=10_000.0, arrival="constant") <= 25_000
+    assert spin(kind="concurrency", concurrency=4, queries=10) == 0
+    assert spin(kind="offline", queries=1) == 0
