@@ -22,7 +22,7 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.endpoint import Endpoint
 from plimsoll.harness.transport.http.http_pool import HttpClient
-from plimsoll.scenarios.plan.blocks import cut
+from plimsoll.scenarios.plan.blocks import cut as pieces
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Records, Status, concat
@@ -153,7 +153,7 @@ async def drive(engine: str, url: str, way: Way) -> Ran:
     delays = way.cancel_ns
     cancel = never if delays is None else lambda piece: np.array(delays)[piece.query_id]
     load = Load(
-        cut(way.plan), None if way.warmup is None else cut(way.warmup), requests, "run", way.outstanding, cancel
+        pieces(way.plan), None if way.warmup is None else pieces(way.warmup), requests, "run", way.outstanding, cancel
     )
     native = await attach(client, load, engine)
     await (native or client).open(way.connections)
