@@ -196,6 +196,7 @@ async def _until_over(issuer: Issuer | NativeRun, recorder: Recorder, way: Way) 
         peak = max(peak, in_flight)
         if issuer.issued_all and not in_flight:
             return peak
+        issuer.feed()
         if isinstance(issuer, NativeRun):
             issuer.work(recorder)
         await asyncio.sleep(0.002)
