@@ -20,7 +20,7 @@ from plimsoll.reports import formats as folder
 from plimsoll.reports.blocks.document import Document, harmless
 from plimsoll.reports.parts.parts import Result
 from plimsoll.reports.report import Report
-from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,6 +80,10 @@ def _foreign(point: EntryPoint) -> Format:
     found = loaded(point)
     if not isinstance(found, Format) or found.name != point.name:
         raise PluginError(point, f"exports no FORMAT named {point.name!r}, but {found!r:.60}")
+    if wrong := misfit(found, {"suffix": str, "summary": str, "render": None}):
+        raise PluginError(point, wrong)
+    if found.document is not None and not callable(found.document):
+        raise PluginError(point, f"its document is {found.document!r:.60}; give it a function, or None")
 
     def of_bytes(made: object, _: object) -> str | None:
         return None if isinstance(made, bytes) else f"returned {type(made).__name__}, not bytes"

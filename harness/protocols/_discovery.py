@@ -8,15 +8,20 @@ point in the group ``plimsoll.protocols``. A name that two claim is refused wher
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
+
+from pydantic import BaseModel
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.transport.client import ProtocolSpec
-from plimsoll.slo.metrics.plugin import PluginError, announced, loaded
+from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.slo.metrics.plugin import PluginError, announced, loaded, misfit
 
 _PACKAGE = "plimsoll.harness.protocols"
 _SPEC = re.compile(r'ProtocolSpec\(\s*"([^"]+)"')
@@ -87,6 +92,11 @@ def outside() -> Outside:
             specs = value if isinstance(value, tuple | list) else (value,)
             if not all(isinstance(spec, ProtocolSpec) for spec in specs):
                 raise PluginError(point, f"exports {value!r:.60}, not a ProtocolSpec or a tuple of them")
+            for spec in specs:
+                if wrong := misfit(spec, {"name": str, "summary": str, "build": None}):
+                    raise PluginError(point, wrong)
+                if spec.options is not None and not _is_model(spec.options):
+                    raise PluginError(point, f"the options of {spec.name} are {spec.options!r:.60}; give it a model")
         except PluginError as error:
             errors.append(error)
             if point.name not in named():
@@ -98,8 +108,42 @@ def outside() -> Outside:
                 broken[spec.name] = PluginError(point, said)
                 errors.append(broken[spec.name])
             else:
-                found[spec.name], origins[spec.name] = spec, f"entry point {point.name} = {point.value}"
+                found[spec.name] = _foreign(point, spec)
+                origins[spec.name] = f"entry point {point.name} = {point.value}"
+        if point.name not in found and point.name not in named():
+            offered = ", ".join(repr(spec.name) for spec in specs)
+            broken[point.name] = PluginError(point, f"its protocol is {offered}: ask for that")
     return Outside(found, broken, tuple(errors))
+
+
+def _is_model(options: object) -> bool:
+    return isinstance(options, type) and issubclass(options, BaseModel)
+
+
+def _foreign(point: EntryPoint, spec: ProtocolSpec) -> ProtocolSpec:
+    """The protocol of an outside package: where its client or a request can't be made, that is the package's fault."""
+
+    def built(target: Target, clock: Any) -> Client:
+        client: Any = _blaming(point, f"build of {spec.name}", spec.build)(target, clock)
+        if not callable(getattr(client, "encode", None)):
+            raise PluginError(point, f"build of {spec.name} returned {client!r:.60}, no client")
+        with suppress(AttributeError):  # of a client with slots the worker tells what it raised
+            client.encode = _blaming(point, f"encode of {spec.name}", client.encode)
+        return cast("Client", client)
+
+    return replace(spec, build=built)
+
+
+def _blaming(point: EntryPoint, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*given: Any) -> Any:
+        try:
+            return call(*given)
+        except HarnessFault:  # a mistake of the user, told by the package
+            raise
+        except Exception as error:
+            raise PluginError(point, f"{name} failed ({type(error).__name__}: {error})") from error
+
+    return called
 
 
 def _claim(before: str | None, origin: str, name: str) -> None:

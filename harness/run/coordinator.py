@@ -189,7 +189,9 @@ class Coordinator:
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
         members, dealing = workforce.members, workforce.dealing
-        return seal(job.directory, manifest, job.public, plan, members, facts, chosen, dealing, answers)
+        sealed = seal(job.directory, manifest, job.public, plan, members, facts, chosen, dealing, answers)
+        await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
+        return sealed
 
     def _manifest(
         self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Plan, shards: int

@@ -83,6 +83,8 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
     unknown = {"open_loop": facts.open_loop, "cyclic": not facts.open_loop, "max_in_flight": 1, "seed": 0}
     given: dict[str, Any] = {**arrays, **(scalars or unknown)}
     found = []
+    if scalars is None and facts.sent >= 0:  # who counted what was sent wrote scalars too
+        found.append(f"{NAME} lacks its scalars")
     n_samples = len(arrays["sample_ix"]) if facts.open_loop else 0
     try:
         plan = Plan(**{**given, "stop": Stop(**given.get("stop", {}))})

@@ -8,9 +8,10 @@ edited.
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -20,7 +21,7 @@ from pydantic import BaseModel
 from plimsoll.reports import sections as folder
 from plimsoll.reports.blocks.document import Block
 from plimsoll.slo.judge import Judged
-from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
 from plimsoll.slo.records.records import Records
 
 
@@ -77,6 +78,10 @@ def sections() -> Mapping[str, ReportSection]:
             raise PluginError(point, f"exports {exported!r:.60}, no SECTION; name its ReportSection so")
         if exported.model is None:
             raise PluginError(point, "its SECTION has no model; give it the class of its part")
+        if not (isinstance(exported.model, type) and issubclass(exported.model, BaseModel)):
+            raise PluginError(point, f"its model is {exported.model!r:.60}; give it a class of pydantic models")
+        if wrong := misfit(exported, {"name": str, "order": int, "part": None, "blocks": None}):
+            raise PluginError(point, wrong)
         if exported.name in found:
             raise PluginError(point, f"{exported.name} exists already; choose another name")
         found[exported.name] = _foreign(point, exported, exported.model)
@@ -87,11 +92,19 @@ def _foreign(point: EntryPoint, one: ReportSection, model: type[BaseModel]) -> R
     """A section of an outside package: what its functions raise, or return that no section does, is its own error."""
 
     def of_part(made: object, _: JudgedRun) -> str | None:
-        return None if made is None or isinstance(made, model) else f"returned no {model.__name__}"
+        if made is None or not isinstance(made, model):
+            return None if made is None else f"returned no {model.__name__}"
+        json.dumps(made.model_dump(), allow_nan=False, default=str)  # what can't be in report.json is its error too
+        return None
 
-    def of_blocks(made: object, *_: object) -> str | None:
-        right = isinstance(made, Sequence) and all(isinstance(block, Block) for block in made)
-        return None if right else "returned no blocks"
+    def of_blocks(made: Any, *_: object) -> str | None:
+        if not isinstance(made, Sequence) or not all(isinstance(block, Block) for block in made):
+            return "returned no blocks"
+        for block in made:
+            for text in (getattr(block, item.name) for item in fields(block) if item.type == "str"):
+                if not isinstance(text, str) or text != text.encode(errors="replace").decode():
+                    return f"returned {block!r:.80}, in which {text!r:.40} is no text"
+        return None
 
     part = guarded(point, f"part of {one.name}", one.part, of_part)
     return replace(one, part=part, blocks=guarded(point, f"blocks of {one.name}", one.blocks, of_blocks))

@@ -166,7 +166,7 @@ def _random(process: Process, seed: int, burstiness: float) -> Iterator[IntArray
     bits = stream(seed)
     gamma = np.random.Generator(bits)
     last = 0
-    while last < 1 << 62:
+    while last < (1 << 63) - (1 << 58):  # a block is less than the difference
         if process == "gamma":
             gaps = gamma.standard_gamma(burstiness, BLOCK)
             gaps /= burstiness

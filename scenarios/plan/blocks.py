@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.scenarios.plan.plan import ARRAYS, BLOCK, Dealing, Fingerprint, Plan, dealt, shared
+from plimsoll.scenarios.plan.plan import ARRAYS, BLOCK, Dealing, Fingerprint, IntArray, Plan, dealt, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,23 @@ def _cut(plan: Plan) -> Iterator[Plan]:
 
 
 def joined(pieces: Iterable[Plan]) -> Plan:
-    """The plan of which these are the pieces, in order. One piece is the plan. Raises ValueError for none."""
-    parts = [*pieces]
-    if not parts:
+    """The plan of which these are the pieces, in order. One piece is the plan. Raises ValueError for none.
+
+    Beside the whole there is never more than one column in pieces.
+    """
+    first, n = None, 0
+    columns: dict[str, list[IntArray]] = {name: [] for name in ARRAYS}
+    for piece in pieces:
+        first, n = first or piece, n + 1
+        for name, parts in columns.items():
+            parts.append(np.diff(piece.offsets) if name == "offsets" else getattr(piece, name))
+    if first is None:
         raise ValueError("no pieces of a plan: give at least one")
-    if len(parts) == 1:
-        return parts[0]
-    names = [name for name in ARRAYS if name != "offsets"]
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(piece, name) for piece in parts]) for name in names}
-    lengths = np.concatenate([np.diff(piece.offsets) for piece in parts])
-    arrays["offsets"] = np.concatenate(([0], np.cumsum(lengths)))
-    return replace(parts[0], **arrays, check=False)
+    if n == 1:
+        return first
+    arrays: dict[str, Any] = {name: np.concatenate(columns.pop(name)) for name in ARRAYS}
+    arrays["offsets"] = np.concatenate(([0], np.cumsum(arrays["offsets"])))
+    return replace(first, **arrays, check=False)
 
 
 def _sharded(make: Callable[[], Iterator[Plan]], i: int, n: int, dealing: Dealing) -> Iterator[Plan]:

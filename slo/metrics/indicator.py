@@ -19,9 +19,18 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
 from plimsoll.slo.records.queries import representatives, together
-from plimsoll.slo.records.records import RAGGED, SESSION_COLUMNS, BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.records.records import (
+    COLUMNS,
+    PLANNED,
+    RAGGED,
+    SESSION_COLUMNS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Records,
+)
 
 #: So many gaps may be made up for failed requests in any case.
 _PLENTY = 1_000_000
@@ -271,6 +280,12 @@ def catalogue() -> Mapping[str, Indicator]:
     return MappingProxyType(found)
 
 
+_TEXTS = ("formula", "source", "summary", "title", "short")
+_KINDS: Mapping[str, type] = MappingProxyType(
+    {**dict.fromkeys(_TEXTS, str), "rank": int, "on_failure": OnFailure, **dict.fromkeys(("awaited", "from_due"), bool)}
+)
+
+
 def _wrong(one: object, found: Mapping[str, Indicator]) -> str | None:
     """Why this can't be a metric beside those that were found."""
     if not isinstance(one, Indicator):
@@ -283,7 +298,14 @@ def _wrong(one: object, found: Mapping[str, Indicator]) -> str | None:
     for field, known in {**words, "group": get_args(Group), "chart": get_args(Chart)}.items():
         if getattr(one, field) not in known:
             return f"the {field} of {one.name} is {getattr(one, field)!r}; choose one of {', '.join(map(repr, known))}"
-    return None if callable(one.compute) else f"the compute of {one.name} is no function"
+    columns = {*COLUMNS, *SESSION_COLUMNS, *RAGGED, *PLANNED, "chunk_ns"}
+    needs: object = one.needs
+    if not isinstance(needs, tuple) or not columns.issuperset(needs):
+        return f"the needs of {one.name} are {needs!r:.60}; give a tuple of columns of the run directory"
+    for field in ("compute", *(() if one.outside is None else ("outside",))):
+        if not callable(getattr(one, field)):
+            return f"the {field} of {one.name} is no function"
+    return misfit(one, _KINDS)
 
 
 def _shown(value: object) -> str:
@@ -297,7 +319,11 @@ def _foreign(point: EntryPoint, one: Indicator) -> Indicator:
         n = len(entry_rows(one.scope, records))
         values, valid = made
         right = values.shape == valid.shape == (n,) and values.dtype.kind in "fiu" and valid.dtype == np.bool_
-        return None if right else f"returned no float64[{n}] and bool[{n}]"
+        if not right:
+            return f"returned no float64[{n}] and bool[{n}]"
+        found = values[valid]
+        odd = np.isnan(found) | np.isneginf(found) if values.dtype.kind == "f" else np.zeros(len(found), np.bool_)
+        return "returned a value that is NaN or -inf: say with valid where there is none" if odd.any() else None
 
     def of_rows(made: BoolArray, records: Records) -> str | None:
         right = made.shape == (len(records),) and made.dtype == np.bool_

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,16 @@ def guarded(
     ``check``: what is wrong with what it returned, from that and its arguments; None: nothing.
     """
     return partial(_called, point, name, call, check)
+
+
+def misfit(one: object, kinds: Mapping[str, type | None]) -> str | None:
+    """Which field of a plug-in's value is not of the kind it must be (None: a function); None: each is."""
+    for name, kind in kinds.items():
+        value = getattr(one, name)
+        if not (callable(value) if kind is None else isinstance(value, kind)):
+            wanted = "a function" if kind is None else f"a value of {kind.__name__}"
+            return f"its {name} is {value!r:.60}; give it {wanted}"
+    return None
 
 
 def _called(

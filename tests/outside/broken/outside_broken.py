@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pydantic import BaseModel
+
 from plimsoll.harness.protocols.null import PROTOCOLS as NULL
 from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.format import Format
@@ -38,4 +40,4 @@ RENDER_TEXT = Format("shout", ".txt", "loud", lambda report: "not bytes", lambda
 ACME = replace(NULL[0], name="acme")
 SECOND_CHAT = replace(NULL[0], name="openai-chat")
 
-PART_RAISES = ReportSection("broken", 125, _raises, _raises, Format)  # type: ignore[arg-type]
+PART_RAISES = ReportSection("broken", 125, _raises, _raises, BaseModel)

@@ -82,6 +82,17 @@ def one_error(done: subprocess.CompletedProcess[str], *said: str) -> None:
         ("outside_broken:NUMBER", "", "exports 3, no INDICATOR"),
         ("outside_broken:SECOND_TTFT", "", "ttft exists already"),
         ("outside_broken:STRANGE_GROUP", "", "the group of headers is 'nonsense'; choose one of 'answer'"),
+        *(
+            ("acme_outside:ONE", f"from outside_broken import *\nONE = replace(METRIC, {given})", said)
+            for given, said in (
+                ("on_failure='worst'", "its on_failure is 'worst'; give it a value of OnFailure"),
+                ("title=5", "its title is 5; give it a value of str"),
+                ("rank='x'", "its rank is 'x'; give it a value of int"),
+                ("needs=None", "the needs of headers are None"),
+                ("needs=('nope',)", "the needs of headers are ('nope',)"),
+                ("outside=5", "the outside of headers is no function"),
+            )
+        ),
     ],
 )
 def test_a_broken_metric_is_one_error_before_anything_is_sent(
@@ -189,6 +200,14 @@ def test_a_format_that_fails_costs_its_own_file_alone(value: str, said: str, ins
         ("acme_outside:PROTOCOLS", "import nothing_of_the_kind", "ModuleNotFoundError: No module named"),
         ("acme_outside:PROTOCOLS", "raise ValueError('on Mondays')", "can't be imported (ValueError: on Mondays)"),
         ("outside_broken:NUMBER", "", "exports 3, not a ProtocolSpec"),
+        *(
+            ("acme_outside:ONE", f"from outside_broken import *\nONE = replace(ACME, {given})", said)
+            for given, said in (
+                ("name=5", "its name is 5; give it a value of str"),
+                ("build=None", "its build is None; give it a function"),
+                ("options=dict", "the options of acme are <class 'dict'>; give it a model"),
+            )
+        ),
     ],
 )
 def test_a_broken_protocol_stops_only_who_asks_for_it(
@@ -225,10 +244,66 @@ def test_a_broken_section_is_one_error_and_one_that_fails_is_a_warning(install: 
     assert "part of broken failed (ZeroDivisionError: one of many)" in "".join(json.loads(done.stdout)["warnings"])
 
 
-def test_a_section_that_can_not_be_loaded_stops_a_run_before_it_sends(install: Install, tmp_path: Path) -> None:
-    install("sections", "mine = outside_broken:NUMBER")
-    one_error(plimsoll_here(*NULL, "--out", "sent", cwd=tmp_path), "exports 3, no SECTION")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "exports 3, no SECTION"),
+        ("order='x'", "its order is 'x'; give it a value of int"),
+        ("name=5", "its name is 5; give it a value of str"),
+        ("part=None", "its part is None; give it a function"),
+        ("model=5", "its model is 5; give it a class of pydantic models"),
+    ],
+)
+def test_a_section_that_can_not_be_loaded_stops_a_run_before_it_sends(
+    given: str | None, said: str, install: Install, tmp_path: Path
+) -> None:
+    module = f"from outside_broken import *\nONE = replace(PART_RAISES, {given})"
+    name = "outside_broken:NUMBER" if given is None else "acme_outside:ONE"
+    install("sections", f"mine = {name}", acme_outside="" if given is None else module)
+    one_error(plimsoll_here(*NULL, "--out", "sent", cwd=tmp_path), said)
     assert not (tmp_path / "sent").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "blocks", "said"),
+    [
+        ("Part.model_construct(x=float('nan'))", "()", "Out of range float values"),
+        ("Part()", "(Sentence(5),)", "in which 5 is no text"),
+        ("Part()", "(Sentence('\\ud800'),)", "is no text"),
+    ],
+)
+def test_what_no_report_can_hold_is_a_warning_that_names_the_package(
+    part: str, blocks: str, said: str, install: Install, tmp_path: Path
+) -> None:
+    module = (
+        "from outside_broken import *\nfrom pydantic import BaseModel\n"
+        "from plimsoll.reports.blocks.document import Sentence\n"
+        "class Part(BaseModel):\n    x: float = 0.0\n"
+        f"ONE = ReportSection('broken', 125, lambda run: {part}, lambda part, report: {blocks}, Part)\n"
+    )
+    install("sections", "mine = acme_outside:ONE", acme_outside=module)
+    done = plimsoll_here("report", str(sealed_run(tmp_path / "r")), *SLO, "--format", "markdown=r.md", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert said in (tmp_path / "r.md").read_text() + done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("build=lambda *_: 3", "build of acme returned 3, no client"),
+        ("build=lambda *_: 1 / 0", "build of acme failed (ZeroDivisionError: division by zero)"),
+        ("name='other'", "its protocol is 'other': ask for that"),
+    ],
+)
+def test_a_protocol_that_can_not_make_its_client_is_told_by_its_package(
+    given: str, said: str, install: Install, tmp_path: Path
+) -> None:
+    module = f"from outside_broken import *\nONE = replace(ACME, {given})"
+    env = install("protocols", "acme = acme_outside:ONE", acme_outside=module)
+    done = plimsoll(*NULL, "--protocol", "acme", "--out", "sent", cwd=tmp_path, env=env)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # -- live ---------------------------------------------------------------------------------------------------------

@@ -197,6 +197,15 @@ def test_a_run_of_a_version_whose_plan_had_no_scalars_is_held_against_its_arrays
         found_out(run, "1 rows are not in the plan")
 
 
+def test_a_plan_without_its_scalars_is_no_earlier_versions_where_what_was_sent_was_counted(tmp_path: Path) -> None:
+    run = open_loop(tmp_path / "r")
+    with np.load(run / "plan.npz") as archive:
+        held = {name: archive[name] for name in archive.files if name != "scalars"}
+    np.savez_compressed(run / "plan.npz", **held)
+    facts_with(run, sent=400, recorded=400)
+    found_out(run, "plan.npz lacks its scalars")
+
+
 def test_what_loop_it_was_is_the_plans_to_say(tmp_path: Path) -> None:
     run = open_loop(tmp_path / "r")
     facts_with(run, open_loop=False)
