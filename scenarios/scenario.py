@@ -204,10 +204,10 @@ class Scenario(BaseModel):
 
     def blocks(self, n_samples: int) -> Blocks:
         """The same, in pieces; raises when it is iterated."""
-        return Blocks(partial(self._pieces, n_samples))
+        return Blocks(partial(self._pieces, kinds()[self.kind], n_samples))
 
-    def _pieces(self, n_samples: int) -> Iterator[Plan]:
-        kind, stop = kinds()[self.kind], self.stop.stop()
+    def _pieces(self, kind: Kind, n_samples: int) -> Iterator[Plan]:
+        stop = self.stop.stop()
         try:
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)

@@ -105,11 +105,11 @@ class Worker:
         scenario = self._scenario
         source = scenario.source_object()
         n = len(source)
-        plan = scenario.blocks(n)
+        plan = scenario.blocks(n).held()
         fingerprint = plan.fingerprint()
         warmup = scenario.build_warmup(n)
         shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
-        mine = plan.shard(self._index, shards, dealing)
+        mine = plan.shard(self._index, shards, dealing).held()
         before = None
         if warmup is not None and self._warms_up(warmup, shards):
             before = cut(warmup).shard(self._index, shards, dealing)

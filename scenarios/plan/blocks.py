@@ -45,6 +45,17 @@ class Blocks:
             raise ValueError(f"there is no shard {i} of {n}. Give 0 <= i < n.")
         return self if n == 1 else Blocks(partial(_sharded, self.make, i, n, dealing))
 
+    def held(self, most: int = 1 << 18) -> Blocks:
+        """The same, made once and kept where it is one piece or has no more rows than this."""
+        kept: list[Plan] = []
+        n = 0
+        for piece in self:
+            kept.append(piece)
+            n += piece.n_queries
+            if n > most and len(kept) > 1:
+                return self
+        return Blocks(partial(iter, kept))
+
     def whole(self) -> Plan:
         """All of it in memory."""
         return joined(self)

@@ -42,7 +42,8 @@ def test_pieces_of_every_kind_are_its_plan(scenario: dict[str, Any]) -> None:
     Plan(**{name: getattr(plan, name) for name in (*ARRAYS, *SCALARS)})  # looked at: it is one
     assert all(piece.n_queries <= BLOCK for piece in blocks)
     assert same(blocks.whole(), plan)
-    assert blocks.fingerprint() == plan.fingerprint()
+    assert blocks.fingerprint() == blocks.held().fingerprint() == blocks.held(BLOCK).fingerprint() == plan.fingerprint()
+    assert next(iter(held := blocks.held())) is next(iter(held))
     assert [piece.fingerprint() for piece in blocks] == [piece.fingerprint() for piece in blocks]
     extent = blocks.extent()
     assert (extent.n_queries, extent.n_samples) == (plan.n_queries, plan.n_samples)
