@@ -56,11 +56,6 @@ class Load:
     outstanding_limit: int = 100_000
     cancel_ns: Callable[[Plan], IntArray | None] = never
 
-    @property
-    def head(self) -> Plan:
-        """The first piece: what it says of the whole plan is the whole's."""
-        return next(iter(self.plan))
-
 
 def too_many_outstanding(outstanding: int, ceiling: int) -> str:
     """Why an open loop was given up."""
@@ -91,10 +86,10 @@ class Issuer:
         self.t0_ns = t0_ns
         load = self._load
         main: _OpenLane | _ClosedLane
-        main = (_ClosedLane if load.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
+        main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
         self._lanes = [main]
         if load.warmup is not None:
-            if next(iter(load.warmup)).cyclic:
+            if load.warmup.head.cyclic:
                 lane = _ClosedLane(self, load.warmup, _WARMUP, ends_ns=t0_ns)
                 if isinstance(main, _ClosedLane):
                     lane.successor = main
@@ -109,7 +104,7 @@ class Issuer:
             main.begin()
         else:
             self._clock.wake_at(t0_ns, main.begin)
-        limit = load.head.stop.max_duration_ns
+        limit = load.plan.head.stop.max_duration_ns
         if limit is not None:
             self._clock.wake_at(t0_ns + limit, self._max_duration)
 
@@ -251,7 +246,7 @@ class _OpenLane:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
-        self._limit = next(iter(plan)).max_in_flight
+        self._limit = plan.head.max_in_flight
         self.rows = _Rows(iter(plan), cancel_ns, issuer.t0_ns)
         self._lists: _Lists = ([], [], [0], [], [], [])
         self._row = 0
@@ -356,7 +351,7 @@ class _ClosedLane:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
-        self._plan = next(iter(plan))
+        self._plan = plan.head
         whole, pieces = rows_of(plan)
         self._at_hand = whole is not None
         self.rows = _Rows(pieces, cancel_ns, 0)

@@ -125,7 +125,7 @@ class NativeRun:
             outstanding_limit=load.outstanding_limit,
             send_request_id=target.send_request_id,
             stamping=target.stamps == "kernel",
-            spin_ns=spin_of(load.head, load.plan.extent()) if target.spin_ns is None else target.spin_ns,
+            spin_ns=spin_of(load.plan.head, load.plan.extent()) if target.spin_ns is None else target.spin_ns,
             held_limit=self._budget,
             waiting_limit=self._waiting,
         )
@@ -149,7 +149,7 @@ class NativeRun:
         self._begun: tuple[int, int, int] | None = None
 
     def _add(self, plan: Blocks, phase: Phase) -> None:
-        head = next(iter(plan))
+        head = plan.head
         whole, pieces = rows_of(plan) if head.cyclic else (None, iter(plan))
         feed = _Feed(self._engine, phase, iter((whole,)) if whole is not None else pieces, self._cancel_of(phase))
         first, stop = feed.first, head.stop
@@ -163,7 +163,7 @@ class NativeRun:
         else:
             limit = -1 if head.max_in_flight is None else head.max_in_flight
             self._engine.open_lane(int(phase), first.due_ns, first.query_id, *rows, limit, feed.cancel, feed.whole)
-        feed.begun()
+        feed.more()
         self._feeds.append(feed)
 
     def _cancel_of(self, phase: Phase) -> Callable[[Plan], IntArray | None]:
@@ -189,7 +189,7 @@ class NativeRun:
             connecting = self._count("connecting")
 
     def start(self, t0_ns: int) -> None:
-        limit = self._load.head.stop.max_duration_ns
+        limit = self._load.plan.head.stop.max_duration_ns
         self._engine.go(t0_ns, -1 if limit is None else limit)
 
     def watch(self) -> None:
@@ -416,10 +416,6 @@ class _Feed:
         self._next = next(pieces, None)
         self.whole = self._next is None
         self._given = self.first.n_queries
-
-    def begun(self) -> None:
-        """There is a lane now."""
-        self.more()
 
     def more(self) -> None:
         """As many pieces as are missing."""

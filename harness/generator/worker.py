@@ -325,7 +325,7 @@ def connections_ahead(plan: Blocks) -> int:
     to 8 that ten seconds use: one that nobody used for long would block a process of a server that has one for each
     connection.
     """
-    head, extent = next(iter(plan)), plan.extent()
+    head, extent = plan.head, plan.extent()
     if head.cyclic:
         most = head.stop.max_queries
         queries = head.max_in_flight or 1

@@ -8,7 +8,7 @@ point in the group ``plimsoll.protocols``. A name that two claim is refused wher
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.slo.metrics.plugin import PluginError, announced, loaded, misfit
+from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
 
 _PACKAGE = "plimsoll.harness.protocols"
 _SPEC = re.compile(r'ProtocolSpec\(\s*"([^"]+)"')
@@ -123,27 +123,17 @@ def _is_model(options: object) -> bool:
 def _foreign(point: EntryPoint, spec: ProtocolSpec) -> ProtocolSpec:
     """The protocol of an outside package: where its client or a request can't be made, that is the package's fault."""
 
+    def of_client(made: object, *_: object) -> str | None:
+        return None if callable(getattr(made, "encode", None)) else f"returned {made!r:.60}, no client"
+
     def built(target: Target, clock: Any) -> Client:
-        client: Any = _blaming(point, f"build of {spec.name}", spec.build)(target, clock)
-        if not callable(getattr(client, "encode", None)):
-            raise PluginError(point, f"build of {spec.name} returned {client!r:.60}, no client")
+        client: Any = guarded(point, f"build of {spec.name}", spec.build, of_client, mistakes)(target, clock)
         with suppress(AttributeError):  # of a client with slots the worker tells what it raised
-            client.encode = _blaming(point, f"encode of {spec.name}", client.encode)
+            client.encode = guarded(point, f"encode of {spec.name}", client.encode, lambda *_: None, mistakes)
         return cast("Client", client)
 
+    mistakes = (HarnessFault,)  # of the user, told by the package
     return replace(spec, build=built)
-
-
-def _blaming(point: EntryPoint, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def called(*given: Any) -> Any:
-        try:
-            return call(*given)
-        except HarnessFault:  # a mistake of the user, told by the package
-            raise
-        except Exception as error:
-            raise PluginError(point, f"{name} failed ({type(error).__name__}: {error})") from error
-
-    return called
 
 
 def _claim(before: str | None, origin: str, name: str) -> None:

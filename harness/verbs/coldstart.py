@@ -12,6 +12,7 @@ from plimsoll.harness.verbs.flags import (
     ApiKeyEnv,
     CaFile,
     ExpectWorkers,
+    Formats,
     Header,
     Insecure,
     Json,
@@ -92,14 +93,7 @@ def coldstart(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished starts are not repeated.")
     ] = False,
-    format: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="F=PATH",
-            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
-        ),
-    ] = None,
+    format: Formats = None,
     json_: Json = False,
 ) -> None:
     """Start a server several times: time to ready, the first request, and the way to the steady state."""

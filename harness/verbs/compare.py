@@ -9,7 +9,7 @@ import typer
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs import flags
-from plimsoll.harness.verbs.flags import ComparisonFormat, Json, Slo, errors_too
+from plimsoll.harness.verbs.flags import ComparisonFormat, Formats, Json, Slo, errors_too
 
 
 def compare(
@@ -151,14 +151,7 @@ def bakeoff(
     again: Annotated[
         bool, typer.Option("--again", help="Judge what --out holds once more, by this file. Sends nothing.")
     ] = False,
-    format: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="F=PATH",
-            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
-        ),
-    ] = None,
+    format: Formats = None,
     json_: Json = False,
 ) -> None:
     """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""

@@ -49,6 +49,14 @@ ComparisonFormat = Annotated[
     ),
 ]
 SweepFormat = ComparisonFormat
+Formats = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        metavar="F=PATH",
+        help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict on one line: outcome, what decides it, run.")]
 Goodput = Annotated[

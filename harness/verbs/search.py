@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from plimsoll.harness.verbs import flags as of_target
-from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+from plimsoll.harness.verbs.flags import Confidence, Formats, Goodput, Json, PresetOption, Slo
 
 _RECORDED = "A recording has its own times and no load that could be searched: replay it with `plimsoll run`"
 _ACCURACY = "An accuracy run has no load that could be searched: give it to `plimsoll run`"
@@ -96,14 +96,7 @@ def search(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished probes are not repeated.")
     ] = False,
-    format: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="F=PATH",
-            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
-        ),
-    ] = None,
+    format: Formats = None,
     json_: Json = False,
 ) -> None:
     """Find the highest load at which the objectives hold: bracket, bisect, confirm. The answer is an interval."""

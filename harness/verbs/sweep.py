@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from plimsoll.harness.verbs import flags as shared
-from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, SweepFormat
+from plimsoll.harness.verbs.flags import Confidence, Formats, Goodput, Json, PresetOption, Slo, SweepFormat
 
 
 def sweep(
@@ -122,14 +122,7 @@ def capacity(
     servers: Annotated[
         int, typer.Option(metavar="C", help="Requests that a replica serves at a time: adds M/M/c to the overlay.")
     ] = 1,
-    format: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="F=PATH",
-            help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable.",
-        ),
-    ] = None,
+    format: Formats = None,
     json_: Json = False,
 ) -> None:
     """Size and price a fleet by the lower end of a measured capacity, with queueing theory as a sanity check."""

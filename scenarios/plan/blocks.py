@@ -39,6 +39,11 @@ class Blocks:
     def __iter__(self) -> Iterator[Plan]:
         return self.make()
 
+    @property
+    def head(self) -> Plan:
+        """The first piece: what it says of the whole plan is the whole's."""
+        return next(self.make())
+
     def shard(self, i: int, n: int, dealing: Dealing = "turns") -> Blocks:
         """The pieces of ``Plan.shard``; a piece of which nothing is left is left out. Raises ValueError as it does."""
         if n < 1 or not 0 <= i < n:

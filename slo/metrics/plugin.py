@@ -49,13 +49,18 @@ def loaded(point: EntryPoint) -> object:
 
 
 def guarded(
-    point: EntryPoint, name: str, call: Callable[..., Any], check: Callable[..., str | None]
+    point: EntryPoint,
+    name: str,
+    call: Callable[..., Any],
+    check: Callable[..., str | None],
+    allowed: tuple[type[Exception], ...] = (),
 ) -> Callable[..., Any]:
     """``call``, a function of a plug-in that is its ``name``, where whatever it raises is a PluginError.
 
-    ``check``: what is wrong with what it returned, from that and its arguments; None: nothing.
+    ``check``: what is wrong with what it returned, from that and its arguments; None: nothing. ``allowed``: what it may
+    raise, such as a mistake of the user.
     """
-    return partial(_called, point, name, call, check)
+    return partial(_called, point, name, call, check, allowed)
 
 
 def misfit(one: object, kinds: Mapping[str, type | None]) -> str | None:
@@ -69,11 +74,18 @@ def misfit(one: object, kinds: Mapping[str, type | None]) -> str | None:
 
 
 def _called(
-    point: EntryPoint, name: str, call: Callable[..., Any], check: Callable[..., str | None], *given: Any
+    point: EntryPoint,
+    name: str,
+    call: Callable[..., Any],
+    check: Callable[..., str | None],
+    allowed: tuple[type[Exception], ...],
+    *given: Any,
 ) -> Any:
     try:
         made = call(*given)
         wrong = check(made, *given)
+    except allowed:
+        raise
     except (Exception, SystemExit) as error:
         raise PluginError(point, f"{name} failed ({_said(error)})") from error
     if wrong is not None:
