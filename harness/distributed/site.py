@@ -144,6 +144,8 @@ class Statuses:
 
 # -- the site ------------------------------------------------------------------------------------------------------
 
+#: The environment variable with this host's region, for agents that Locust's own command line starts.
+REGION = "PLIMSOLL_REGION"
 #: How often the folder of segments is looked at.
 LOOK_S = 0.2
 #: When the master is gone, how long the workers have to write what they measured.
@@ -456,10 +458,11 @@ async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, An
 
 
 def main() -> int:
-    """Entry point: ``--name NAME --workers N``."""
+    """Entry point: ``--name NAME --workers N --region NAME``."""
     parser = argparse.ArgumentParser(prog="python -m plimsoll.harness.distributed.site")
     parser.add_argument("--name", default=None)
     parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--region", default=os.environ.get(REGION))
     given = parser.parse_args()
     outlet.install()
     say, host = Voice(), host_facts()
@@ -470,6 +473,7 @@ def main() -> int:
         "version": package_version(),
         "code": code_digest(),
         "workers": given.workers,
+        "region": given.region or None,
         "host": host,
     }
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):

@@ -578,6 +578,15 @@ def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
     assert len(notices) == warned
 
 
+def test_an_agents_region_is_a_line_of_text_in_the_manifest_or_none() -> None:
+    members = roster()
+    for key, region, kept in (("a", "eu-west\x1b[2J\n", "eu-west\ufffd[2J"), ("b", None, None), ("c", "", None)):
+        agent = members.hello(key, {**HELLO, "name": key, "region": region}, 0.0)
+        assert isinstance(agent, Agent)
+        assert agent.fact()["region"] == kept
+    assert "can't be read" in str(members.hello("d", {**HELLO, "name": "d", "region": 7}, 0.0))
+
+
 def test_an_agent_without_a_part_spoils_no_run() -> None:
     idle = Agent("k", "idle", {}, "1", 1, before=Offset(0, 1000, 0), after=Offset(10**9, 1000, 10**9))
     assert idle.clock_fault() is None
