@@ -505,7 +505,7 @@ def test_only_arrivals_that_lie_beside_each_other_by_the_plan_need_equal_clocks(
     given: dict[str, Any], aligned: bool
 ) -> None:
     scenario = parse({"kind": "server", **given})
-    assert accounts.planned(scenario, scenario.build(4), 1).aligned is aligned
+    assert accounts.planned(scenario, scenario.blocks(4).extent(), 1).aligned is aligned
 
 
 def test_a_run_of_agents_says_nothing_of_clocks_where_they_cost_no_number() -> None:
@@ -606,7 +606,7 @@ def test_a_site_whose_part_has_no_shard_is_finished_at_once() -> None:
 def test_an_agent_says_before_the_run_what_its_own_host_cannot_hold() -> None:
     scenario = with_flags(None, url="http://a:1", model="m", concurrency=1_000, duration=1.0, workers=8)
     host = HostLimits(open_files=164, all_files=10**9, ports=(32768, 33067), tw_reuse=0)
-    target, plan = target_of(scenario), scenario.build(1)
+    target, plan = target_of(scenario), scenario.blocks(1).extent()
     assert host_limits(plan, target, 10, 2, host) == ([], [])  # 200 connections of its 300 ports, 100 a worker
     errors, _ = host_limits(plan, target, 10, 4, host)
     assert "400 connections open in 4 workers" in errors[0]
