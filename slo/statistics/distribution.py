@@ -164,7 +164,7 @@ class HdrConfig:
     def index(self, values: npt.ArrayLike) -> IntArray:
         """Index of the count that holds each value; values int64 in 0..highest."""
         v = np.asarray(values, np.int64)
-        # A float64 holds the place of the highest bit and the bits that follow it, side by side as a count's index does.
+        # A float64 holds the place of the highest bit and the bits that follow it side by side, as a count's index does.
         # Low bits decide nothing and are cleared where rounding to a float64 could carry them up.
         found = (np.where(v >> 53, v & ~1023, v) if v.max(initial=0) >> 53 else v).astype(np.float64).view(np.int64)
         found >>= 52 - self.half_magnitude

@@ -53,7 +53,8 @@ def first_of_each_query(taken: Records) -> Records:
         starts = firsts(query)
         if len(starts) == len(query):
             return taken
-        least = np.flatnonzero(ready == np.repeat(np.minimum.reduceat(ready, starts), np.diff(starts, append=len(query))))
+        least = np.repeat(np.minimum.reduceat(ready, starts), np.diff(starts, append=len(query)))
+        least = np.flatnonzero(ready == least)
         return taken.select(least[firsts(query[least])])
     order = np.lexsort((ready, query))
     query = query[order]
