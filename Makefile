@@ -21,7 +21,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/generator/engine/*.[ch] reference_server/oracle/*.[ch])
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/*/*/*.[ch] reference_server/oracle/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Plimsoll needs Python 3.11 or newer ($(PYTHON) is older): make PYTHON=python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -30,6 +30,7 @@ def extension(name: str, folder: str) -> list[Extension]:
 setup(
     ext_modules=[
         *extension("plimsoll.harness.generator._engine", "harness/generator/engine"),
+        *extension("plimsoll.harness.process._scratch", "harness/process/scratch"),
         *extension("plimsoll.reference_server._oracle", "reference_server/oracle"),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -1,0 +1,35 @@
+"""Large numpy arrays on disk, so that what a process computes over a run is not limited by the machine's memory.
+
+The compiled part (``scratch/scratch.c``) gives numpy its memory from files without a name, of which little is resident
+at a time. Without it, or where no disk takes such files, arrays stay in memory: the figures are the same ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+#: Arrays of fewer bytes stay in memory.
+LEAST = 4 << 20
+#: So many bytes of large arrays stay in memory before others go to disk.
+IN_MEMORY = 48 << 20
+#: About so many bytes of those on disk are in memory at a time.
+RESIDENT = 96 << 20
+
+
+def on_disk(near: Path) -> Path | None:
+    """Have large arrays that this thread makes from now on live on disk, in a temporary folder or in ``near``.
+
+    Returns the folder; None: arrays stay in memory.
+    """
+    try:
+        from plimsoll.harness.process import _scratch
+    except ImportError:
+        return None
+    for folder in (Path(tempfile.gettempdir()), near, Path("/var/tmp")):
+        with contextlib.suppress(OSError, ValueError):
+            _scratch.install(os.fspath(folder.absolute()), LEAST, IN_MEMORY, RESIDENT)
+            return folder
+    return None
