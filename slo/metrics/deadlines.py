@@ -20,8 +20,11 @@ import numpy as np
 from plimsoll.slo.metrics.speech import sounds
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 
-#: Chunks looked at together: what fits in a processor's cache several times over.
+#: Chunks and rows looked at together: what fits in a processor's cache.
 SLAB = 500_000
+_ROWS = 1 << 14
+#: So few rows are taken one by one, however many chunks they have.
+_FEW = 16
 #: A server may count as it likes; with more tokens than this in one answer the arithmetic would overflow.
 MOST_TOKENS = 10**9
 
@@ -41,12 +44,12 @@ class Met:
 
 
 def slabs(records: Records, most: int = SLAB) -> Iterator[tuple[int, int]]:
-    """Ranges of rows [first, last) with at most so many chunks, or of one row."""
+    """Ranges of rows [first, last) with at most so many chunks, or of one row; never of very many."""
     offsets = records.chunk_offsets
     first, n = 0, len(records)
     while first < n:
         last = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1
-        last = min(max(last, first + 1), n)
+        last = min(max(last, first + 1), first + _ROWS, n)
         yield first, last
         first = last
 
@@ -66,78 +69,71 @@ def against(
     """
     n = len(records)
     pace = np.broadcast_to(np.asarray(pace_ns, np.int64), (n,))
-    found = [np.zeros(n, np.int64) for _ in range(3)]
+    late, waited, missed = (np.zeros(n, np.int64) for _ in range(3))
     valid = (np.diff(records.chunk_offsets) > 0) & (start_ns != -1) & ~sounds(records)
     for first, last in slabs(records, slab):
-        rows = np.arange(first, last)[valid[first:last]]
+        rows = np.flatnonzero(valid[first:last]) + first
         if len(rows):
-            parts = _slab(records, rows, start_ns[rows] + grace_ns, pace[rows], tokens[rows])
-            for column, part in zip(found, parts, strict=True):
-                column[rows] = part
-    late, waited, missed = found
+            some = _Streams(records, rows)
+            late[rows], waited[rows], missed[rows] = some.met(start_ns[rows] + grace_ns, pace[rows], tokens[rows])
     return Met(np.where(valid, tokens, 0), late, waited, missed, valid)
 
 
-def _slab(
-    records: Records, rows: IntArray, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """(late, waited, missed) of some rows that all have chunks."""
-    lengths = records.chunk_offsets[rows + 1] - records.chunk_offsets[rows]
-    times, begin = _chunks(records, rows, lengths)
-    lateness = tokens_before(lengths, begin, tokens)
-    lateness *= -pace_ns[0] if bool((pace_ns == pace_ns[0]).all()) else -np.repeat(pace_ns, lengths)
-    lateness += times
-    lateness -= np.repeat(wanted_ns, lengths)
-    np.maximum(lateness, 0, out=lateness)
-    waited = np.maximum.reduceat(lateness, begin)
-    late, missed = np.zeros_like(waited), np.zeros_like(waited)
-    kept_waiting = waited > 0
-    if kept_waiting.any():
-        if not kept_waiting.all():
-            lateness = lateness[np.repeat(kept_waiting, lengths)]
-        parts = _late(lateness, lengths[kept_waiting], waited[kept_waiting], pace_ns[kept_waiting])
-        late[kept_waiting], missed[kept_waiting] = parts
-    return late, waited, missed
+class _Streams:
+    """The chunks of some rows that all have some, side by side: the k-th of every row that has so many is one array,
+    the longest rows first. Where only ``_FEW`` rows go on, the rest of each is an array of its own.
+    """
 
+    __slots__ = ("columns", "lengths", "order", "rests")
 
-def _late(lateness: IntArray, lengths: IntArray, most: IntArray, pace_ns: IntArray) -> tuple[IntArray, IntArray]:
-    """(late, missed) of rows, given their chunks' lateness, not below 0, and the ``most`` of each row."""
-    begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    # Lift each row above all that came before it, so that one running maximum serves them all.
-    lift = np.concatenate(([0], np.cumsum(most + 1)[:-1]))
-    lateness += np.repeat(lift, lengths)
-    before = np.empty_like(lateness)
-    np.maximum.accumulate(lateness[:-1], out=before[1:])
-    before[begin] = lift
-    lateness -= before
-    is_late = lateness > 0
-    late = np.add.reduceat(is_late, begin, dtype=np.int64)
-    row = np.repeat(np.arange(len(lengths)), late)
-    missed = late.copy()
-    np.add.at(missed, row, lateness[is_late] // pace_ns[row])
-    return late, missed
+    def __init__(self, records: Records, rows: IntArray) -> None:
+        begin = records.chunk_offsets[rows]
+        lengths = records.chunk_offsets[rows + 1] - begin
+        even = bool((lengths == lengths[0]).all())
+        self.order = None if even else np.argsort(-lengths, kind="stable")
+        if self.order is not None:
+            begin, lengths = begin[self.order], lengths[self.order]
+        self.lengths = lengths
+        self.columns: list[IntArray] = []
+        going = len(rows)
+        while going > _FEW:
+            self.columns.append(records.chunk_ns[begin[:going] + len(self.columns)])
+            going = int(np.searchsorted(-lengths, -len(self.columns), side="left"))
+        at, ends = begin[:going] + len(self.columns), begin[:going] + lengths[:going]
+        self.rests = [records.chunk_ns[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
 
-
-def _chunks(records: Records, rows: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
-    """The chunk times of these rows, one after another, and where each row begins in them."""
-    offsets = records.chunk_offsets
-    begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    whole = records.chunk_ns[offsets[rows[0]] : offsets[rows[-1] + 1]]
-    if len(whole) == int(lengths.sum()):  # the usual case: rows between have no chunks
-        return whole, begin
-    places = np.repeat(offsets[rows] - offsets[rows[0]] - begin, lengths)
-    places += np.arange(len(places))
-    return whole[places], begin
-
-
-def tokens_before(lengths: IntArray, begin: IntArray, tokens: IntArray) -> IntArray:
-    """int64[chunks]: tokens of its row that came in earlier chunks than each, spread evenly."""
-    places = np.arange(int(lengths.sum())) - np.repeat(begin, lengths)
-    if bool((tokens == lengths).all()):
-        return places
-    places *= np.repeat(tokens, lengths)
-    places //= np.repeat(lengths, lengths)
-    return places
+    def met(self, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """(late, waited, missed) of each row, whose first token is wanted at ``wanted_ns``."""
+        if self.order is not None:
+            wanted_ns, pace_ns, tokens = wanted_ns[self.order], pace_ns[self.order], tokens[self.order]
+        late, waited, missed = (np.zeros(len(self.lengths), np.int64) for _ in range(3))
+        single = bool((tokens == self.lengths).all())
+        for k, times in enumerate(self.columns):
+            n = len(times)
+            before = k if single else k * tokens[:n] // self.lengths[:n]
+            more = times - wanted_ns[:n]
+            more -= before * pace_ns[:n]
+            more -= waited[:n]
+            at = np.flatnonzero(more > 0)
+            if len(at):
+                by = more[at]
+                late[at] += 1
+                waited[at] += by
+                missed[at] += by // pace_ns[at]
+        for i, times in enumerate(self.rests):
+            before = np.arange(self.lengths[i] - len(times), self.lengths[i]) * tokens[i] // self.lengths[i]
+            level = np.append(waited[i], times - wanted_ns[i] - before * pace_ns[i])
+            steps = np.diff(np.maximum.accumulate(level))
+            steps = steps[steps > 0]
+            late[i] += len(steps)
+            waited[i] += steps.sum()
+            missed[i] += (steps // pace_ns[i]).sum()
+        missed += late
+        if self.order is None:
+            return late, waited, missed
+        back = np.empty_like(self.order)
+        back[self.order] = np.arange(len(back))
+        return late[back], waited[back], missed[back]
 
 
 # -- fluidity: each token has a deadline, and time saved early is spent later -----------------------------------------
@@ -209,21 +205,44 @@ def fluid_pace(records: Records, rows: BoolArray) -> FluidPace:
     if not len(picked):
         return FluidPace(np.empty(0), 0, len(usable))
     some = records.select(picked)
-    first = some.chunk_ns[some.chunk_offsets[:-1]]
-    chunks = np.diff(some.chunk_offsets)
-    low = np.zeros(len(picked), np.int64)
-    gaps = np.diff(some.chunk_ns, prepend=0)
-    gaps[some.chunk_offsets[:-1]] = 0  # the step into a request's first chunk is no gap
-    high = np.maximum.reduceat(gaps, some.chunk_offsets[:-1])
-    while bool((high - low > PRECISION_NS).any()):
-        middle = np.maximum((low + high) // 2, 1)
-        met = against(some, first, 0, middle, chunks)
+    # Each part of the requests halves as often as it must, and then all as often as the one that had to most often.
+    searches = [_Search(some, np.arange(first, last)) for first, last in slabs(some)]
+    most = max(search.until_precise() for search in searches)
+    for search in searches:
+        while search.halved < most:
+            search.halve()
+    return FluidPace(np.concatenate([search.high for search in searches]).astype(np.float64), len(picked), len(usable))
+
+
+class _Search:
+    """Some requests between two decode deadlines, of which the higher one is kept."""
+
+    def __init__(self, records: Records, rows: IntArray) -> None:
+        begin, end = int(records.chunk_offsets[rows[0]]), int(records.chunk_offsets[rows[-1] + 1])
+        starts = records.chunk_offsets[rows] - begin
+        self._streams = _Streams(records, rows)
+        self._first = records.chunk_ns[begin:end][starts]
+        self._chunks = records.chunk_offsets[rows + 1] - records.chunk_offsets[rows]
+        gaps = np.diff(records.chunk_ns[begin:end], prepend=0)
+        gaps[starts] = 0  # the step into a request's first chunk is no gap
+        self.low, self.high = np.zeros(len(rows), np.int64), np.maximum.reduceat(gaps, starts)
+        self.halved = 0
+
+    def until_precise(self) -> int:
+        """Halve until every deadline is known to ``PRECISION_NS``; how often that was."""
+        while bool((self.high - self.low > PRECISION_NS).any()):
+            self.halve()
+        return self.halved
+
+    def halve(self) -> None:
+        middle = np.maximum((self.low + self.high) // 2, 1)
+        late, _, missed = self._streams.met(self._first, middle, self._chunks)
         # The first token is never late here, and Etalon leaves it out.
-        deadlines = chunks - 1 - met.late + met.missed
-        kept = met.missed * MISS_RATE[1] <= deadlines * MISS_RATE[0]
-        high = np.where(kept, middle, high)
-        low = np.where(kept, low, middle)
-    return FluidPace(high.astype(np.float64), len(picked), len(usable))
+        deadlines = self._chunks - 1 - late + missed
+        kept = missed * MISS_RATE[1] <= deadlines * MISS_RATE[0]
+        self.high = np.where(kept, middle, self.high)
+        self.low = np.where(kept, self.low, middle)
+        self.halved += 1
 
 
 # -- a reader who reads along: does he ever wait? ---------------------------------------------------------------------

@@ -42,9 +42,12 @@ def quantile(sorted_values: FloatArray, p: Fraction | str | float) -> float:
     """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) - 1]``.
     ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
     """
-    n = _filled(sorted_values)
-    rank = -(-(exact(p) * n) // 1)
-    return float(sorted_values[max(int(rank), 1) - 1])
+    return float(sorted_values[nearest(_filled(sorted_values), [p])[0]])
+
+
+def nearest(n: int, shares: Iterable[Fraction | str | float]) -> list[int]:
+    """Where the nearest rank of each share stands among n ascending values, at least one, counted from 0."""
+    return [max(int(-(-(exact(p) * n) // 1)), 1) - 1 for p in shares]
 
 
 def median(values: npt.NDArray[Any] | Sequence[float]) -> float:
@@ -164,7 +167,7 @@ class HdrConfig:
     def index(self, values: npt.ArrayLike) -> IntArray:
         """Index of the count that holds each value; values int64 in 0..highest."""
         v = np.asarray(values, np.int64)
-        # A float64 holds the place of the highest bit and the bits that follow it side by side, as a count's index does.
+        # A float64 holds the place of the highest bit and the bits after it side by side, as a count's index does.
         # Low bits decide nothing and are cleared where rounding to a float64 could carry them up.
         found = (np.where(v >> 53, v & ~1023, v) if v.max(initial=0) >> 53 else v).astype(np.float64).view(np.int64)
         found >>= 52 - self.half_magnitude
