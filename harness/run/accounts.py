@@ -111,9 +111,11 @@ def gone(member: Member, measured: Records) -> int:
     return 0 if told is None else max(0, int(told["rows"]) - int((measured["worker"] == member.index).sum()))
 
 
-def faults_of(records: Records, names: Collection[str], generator: Mapping[str, Any], run_id: object) -> list[str]:
-    """What in the rows of a sealed run is not as it was sealed. ``names``: the columns that its files have; ``run_id``:
-    its manifest's.
+def faults_of(
+    now: Mapping[str, str], names: Collection[str], generator: Mapping[str, Any], run_id: object
+) -> list[str]:
+    """What in the rows of a sealed run is not as it was sealed. ``now``: their sums; ``names``: the columns that its
+    files have; ``run_id``: its manifest's.
 
     Raises ValueError where ``columns`` of its generator.json is no mapping of sums. Earlier versions, which didn't
     count, wrote none.
@@ -131,7 +133,7 @@ def faults_of(records: Records, names: Collection[str], generator: Mapping[str, 
         return found
     if not (isinstance(held, dict) and all(isinstance(value, str) for value in held.values())):
         raise ValueError("columns of generator.json is no mapping of texts")
-    altered = accounts.altered(records, held, names)
+    altered = accounts.altered(now, held, names)
     if altered:
         more = f" and {len(altered) - _SHOWN} more columns" if len(altered) > _SHOWN else ""
         found.append(

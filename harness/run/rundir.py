@@ -36,7 +36,7 @@ from plimsoll.slo.records import cancelled, tables
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
-from plimsoll.slo.validity.accounts import DIED, GONE, LOST, sums
+from plimsoll.slo.validity.accounts import DIED, GONE, LOST, Sums, sums
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
@@ -337,11 +337,12 @@ def open_sealed(path: Path) -> Sealed:
             checked(name, held)
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
-        records = tables.load(path)
+        counted = Sums()
+        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
         facts = plan_file.checked(facts, records, path, asked)
-        changed = accounts.faults_of(records, tables.names(path), generator, manifest.get("run_id"))
+        changed = accounts.faults_of(counted.texts(), tables.names(path), generator, manifest.get("run_id"))
         facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
