@@ -177,12 +177,12 @@ class Records:
     @property
     def ok(self) -> BoolArray:
         """bool[n]: the request succeeded."""
-        return np.asarray(self.columns["status"] == Status.OK)
+        return np.asarray(self.columns["status"] == int(Status.OK))
 
     @property
     def in_measure(self) -> BoolArray:
         """bool[n]: the row belongs to the measured phase, not to the warm-up."""
-        return np.asarray(self.columns["phase"] == Phase.MEASURE)
+        return np.asarray(self.columns["phase"] == int(Phase.MEASURE))
 
     def measured(self) -> Records:
         """The rows of the measured phase."""

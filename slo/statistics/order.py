@@ -127,9 +127,11 @@ class Folded:
         inner = np.flatnonzero((asked > 0) & (asked < self._n - 1))
         cells = np.searchsorted(self._before(), asked[inner], side="right") - 1
         self._open(cells)
-        for place, cell, at in zip(inner.tolist(), cells.tolist(), asked[inner].tolist(), strict=True):
-            values, ends = self._opened[cell]
-            found[place] = values[np.searchsorted(ends, at - int(self._before()[cell]), side="right")]
+        order = np.argsort(cells, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1) if len(order) else ():
+            values, ends = self._opened[int(cells[mine[0]])]
+            before = self._before()[cells[mine[0]]]
+            found[inner[mine]] = values[np.searchsorted(ends, asked[inner[mine]] - before, side="right")]
         return found if np.ndim(rank) else found[0]
 
     def searchsorted(self, limit: float | FloatArray, side: str = "left") -> IntArray:

@@ -22,6 +22,7 @@ from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import Ends, ObjectiveVerdict, Outcome
 from plimsoll.slo.records.records import COLUMNS, SESSION_TIMES, BoolArray, IntArray, Records, SessionTable, Status
 from plimsoll.slo.statistics.distribution import ascending, quantile
+from plimsoll.slo.statistics.order import ranked
 from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
@@ -381,7 +382,7 @@ def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]
     for name, stamp in (("ttft", "first_token_ns"), ("latency", "done_ns")):
         rows = records.ok & records.in_measure & (records[stamp] != -1)
         took = (records[stamp] - records["due_ns"])[rows]
-        ends = [np.sort(values).astype(np.float64) for values in (np.maximum(took - reached[rows], 0), took)]
+        ends = [ranked(values.astype(np.float64)) for values in (np.maximum(took - reached[rows], 0), took)]
         for q in ("0.5", "0.9", "0.99") if len(took) >= lateness.P99_NEEDS else ("0.5",) if len(took) else ():
             without, whole = (float(quantile(one, q)) for one in ends)
             yield f"p{float(q) * 100:g} of {name}", without, whole
