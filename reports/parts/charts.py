@@ -385,7 +385,7 @@ def _tokens(records: Records, buckets: _Buckets) -> list[float] | None:
     while first < len(records):
         last = int(np.searchsorted(offsets, offsets[first] + _SLAB, side="right")) - 1
         last = min(max(last, first + 1), len(records))
-        where = buckets.index(records.chunk_ns[offsets[first] : offsets[last]])
+        where = buckets.index(records.chunks.part(first, last))
         spread = np.repeat(weight[first:last], chunks[first:last])
         totals += np.bincount(where, weights=spread, minlength=buckets.n)
         first = last
@@ -447,11 +447,12 @@ def _rows(finite: FloatArray, edges: FloatArray) -> IntArray:
     """Which two edges of equal ratio each value lies between, the lower one included; the nearest ones, if none."""
     last = len(edges) - 2
     step = np.log(edges[-1] / edges[0]) / (last + 1)
-    guess = (np.log(np.clip(finite, edges[0], edges[-1]) / edges[0]) / step).astype(np.int64)
+    guess: IntArray = (np.log(np.clip(finite, edges[0], edges[-1]) / edges[0]) / step).astype(np.int64)
     np.clip(guess, 0, last, out=guess)
     guess += finite >= edges[guess + 1]  # logarithms may be off by a rounding error
     guess -= finite < edges[guess]
-    return np.clip(guess, 0, last, out=guess)
+    np.clip(guess, 0, last, out=guess)
+    return guess
 
 
 def _edges(n: int, least: float, most: float, unit: str) -> FloatArray:

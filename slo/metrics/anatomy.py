@@ -85,7 +85,7 @@ def parent(stage: str) -> str:
 def anatomy(records: Records) -> Anatomy | None:
     """The anatomy of the measured requests that succeeded; None when none of them named a stage."""
     ok = records.in_measure & records.ok & (records["done_ns"] >= 0)
-    said = np.flatnonzero(ok & (records.columns["server_timing"] >= 0))
+    said = np.flatnonzero(ok & (records["server_timing"] >= 0))
     if not len(said):
         return None
     latency = records["done_ns"][said] - records["due_ns"][said]

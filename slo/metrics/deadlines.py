@@ -74,7 +74,7 @@ def against(
     for first, last in slabs(records, slab):
         rows = np.flatnonzero(valid[first:last]) + first
         if len(rows):
-            some = _Streams(records, rows)
+            some = _Streams(records, rows, first, last)
             late[rows], waited[rows], missed[rows] = some.met(start_ns[rows] + grace_ns, pace[rows], tokens[rows])
     return Met(np.where(valid, tokens, 0), late, waited, missed, valid)
 
@@ -86,9 +86,10 @@ class _Streams:
 
     __slots__ = ("columns", "lengths", "order", "rests")
 
-    def __init__(self, records: Records, rows: IntArray) -> None:
-        begin = records.chunk_offsets[rows]
-        lengths = records.chunk_offsets[rows + 1] - begin
+    def __init__(self, records: Records, rows: IntArray, first: int, last: int) -> None:
+        """``rows`` are some of those from ``first`` to ``last``."""
+        chunks, offsets = records.chunks.part(first, last), records.chunk_offsets
+        begin, lengths = offsets[rows] - offsets[first], offsets[rows + 1] - offsets[rows]
         even = bool((lengths == lengths[0]).all())
         self.order = None if even else np.argsort(-lengths, kind="stable")
         if self.order is not None:
@@ -97,10 +98,10 @@ class _Streams:
         self.columns: list[IntArray] = []
         going = len(rows)
         while going > _FEW:
-            self.columns.append(records.chunk_ns[begin[:going] + len(self.columns)])
+            self.columns.append(chunks[begin[:going] + len(self.columns)])
             going = int(np.searchsorted(-lengths, -len(self.columns), side="left"))
         at, ends = begin[:going] + len(self.columns), begin[:going] + lengths[:going]
-        self.rests = [records.chunk_ns[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
+        self.rests = [chunks[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
 
     def met(self, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """(late, waited, missed) of each row, whose first token is wanted at ``wanted_ns``."""
@@ -112,8 +113,9 @@ class _Streams:
             n = len(times)
             before = k if single else k * tokens[:n] // self.lengths[:n]
             more = times - wanted_ns[:n]
-            more -= before * pace_ns[:n]
-            more -= waited[:n]
+            if k:
+                more -= before * pace_ns[:n]
+                more -= waited[:n]
             at = np.flatnonzero(more > 0)
             if len(at):
                 by = more[at]
@@ -206,7 +208,7 @@ def fluid_pace(records: Records, rows: BoolArray) -> FluidPace:
         return FluidPace(np.empty(0), 0, len(usable))
     some = records.select(picked)
     # Each part of the requests halves as often as it must, and then all as often as the one that had to most often.
-    searches = [_Search(some, np.arange(first, last)) for first, last in slabs(some)]
+    searches = [_Search(some, first, last) for first, last in slabs(some)]
     most = max(search.until_precise() for search in searches)
     for search in searches:
         while search.halved < most:
@@ -217,15 +219,14 @@ def fluid_pace(records: Records, rows: BoolArray) -> FluidPace:
 class _Search:
     """Some requests between two decode deadlines, of which the higher one is kept."""
 
-    def __init__(self, records: Records, rows: IntArray) -> None:
-        begin, end = int(records.chunk_offsets[rows[0]]), int(records.chunk_offsets[rows[-1] + 1])
-        starts = records.chunk_offsets[rows] - begin
-        self._streams = _Streams(records, rows)
-        self._first = records.chunk_ns[begin:end][starts]
-        self._chunks = records.chunk_offsets[rows + 1] - records.chunk_offsets[rows]
-        gaps = np.diff(records.chunk_ns[begin:end], prepend=0)
+    def __init__(self, records: Records, first: int, last: int) -> None:
+        offsets = records.chunk_offsets[first : last + 1]
+        times, starts = records.chunks.part(first, last), offsets[:-1] - offsets[0]
+        self._streams = _Streams(records, np.arange(first, last), first, last)
+        self._first, self._chunks = times[starts], np.diff(offsets)
+        gaps = np.diff(times, prepend=0)
         gaps[starts] = 0  # the step into a request's first chunk is no gap
-        self.low, self.high = np.zeros(len(rows), np.int64), np.maximum.reduceat(gaps, starts)
+        self.low, self.high = np.zeros(last - first, np.int64), np.maximum.reduceat(gaps, starts)
         self.halved = 0
 
     def until_precise(self) -> int:

@@ -364,7 +364,7 @@ def gaps(records: Records, rows: BoolArray) -> Iterator[FloatArray]:
         begin, end = int(offsets[first]), int(offsets[last])
         if end - begin < 2:
             continue
-        times = records.chunk_ns[begin:end]
+        times = records.chunks.part(first, last)
         steps = np.subtract(times[1:], times[:-1], dtype=np.float64, casting="unsafe")
         inside = np.ones(end - begin, np.bool_)
         lengths = np.diff(offsets[first : last + 1])

@@ -291,7 +291,7 @@ class _Samples:
 
 def _query_ends(query: IntArray) -> IntArray:
     """Where each query's first row is."""
-    return np.flatnonzero(np.r_[True, query[1:] != query[:-1]]) if len(query) else np.empty(0, np.int64)
+    return np.append(0, np.flatnonzero(np.diff(query)) + 1)[: len(query)]
 
 
 def _at(ordered: _Measure, p: Fraction) -> int:
