@@ -165,18 +165,23 @@ def curve(ordered: Ordered, unit: str) -> Curve:
     n = len(ordered)
     if n == 0:
         return Curve(unit=unit, n=0, q=[], value=[])
-    finite = int(ordered.searchsorted(np.inf))
-    room = MAX_CURVE_POINTS - len(_USUAL) - 3
-    spread = 1.0 - np.power(10.0, -np.linspace(0.0, np.log10(n), room)) if n > 1 else np.zeros(1)
-    usual = [-(-(exact(p) * n) // 1) for p in _USUAL]
-    ranks = np.unique(np.clip(np.concatenate((np.ceil(spread * n), usual, [1, n, finite])).astype(np.int64), 1, n))
+    ranks = curve_ranks(ordered)
     return Curve(
         unit=unit,
         n=n,
-        failed=n - finite,
+        failed=n - int(ordered.searchsorted(np.inf)),
         q=[int(rank) / n for rank in ranks],
         value=[number(v, unit) for v in ordered[ranks - 1].tolist()],
     )
+
+
+def curve_ranks(ordered: Ordered) -> IntArray:
+    """The ranks, from 1, of a curve's points."""
+    n, finite = len(ordered), int(ordered.searchsorted(np.inf))
+    room = MAX_CURVE_POINTS - len(_USUAL) - 3
+    spread = 1.0 - np.power(10.0, -np.linspace(0.0, np.log10(n), room)) if n > 1 else np.zeros(1)
+    usual = [-(-(exact(p) * n) // 1) for p in _USUAL]
+    return np.unique(np.clip(np.concatenate((np.ceil(spread * n), usual, [1, n, finite])).astype(np.int64), 1, n))
 
 
 #: Of the median: less than that has no bin of its own.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.reports.parts.charts import Curve, Distribution, curve, distribution, number
+from plimsoll.reports.parts.charts import Curve, Distribution, curve, curve_ranks, distribution, number
 from plimsoll.reports.parts.parts import LowEnd, Metric, Number, Statistics
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, in_order, measure, successes
 from plimsoll.slo.metrics.plugin import PluginError
@@ -64,6 +64,8 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
                 metrics[name] = _metric(indicator, np.empty(0), found.missing, 0, None)
             continue
         ordered, of_ok = found.ranked, None
+        if indicator.chart:  # all ranks in one pass
+            ordered[np.concatenate([_ranks(found.n, indicator), curve_ranks(ordered) - 1])]
         if found.failed:
             alone = successes(indicator, records, found)
             of_ok = _statistics(ordered if alone is None else alone.ranked, indicator)
@@ -102,12 +104,17 @@ def _summary(ordered: Ordered, indicator: Indicator) -> dict[str, Any]:
     if len(ordered) == 0:
         return {"n": 0}
     unit = indicator.unit
-    wanted = {**_SHARES, **_LOW} if indicator.better == "higher" else _SHARES
-    ranks = dict(zip(wanted, nearest(len(ordered), wanted.values()), strict=True)) | {"min": 0, "max": len(ordered) - 1}
-    values = ordered[np.array(list(ranks.values()))].tolist()
-    result: dict[str, Number] = {name: number(one, unit) for name, one in zip(ranks, values, strict=True)}
+    names = (*_SHARES, *_LOW, "min", "max") if indicator.better == "higher" else (*_SHARES, "min", "max")
+    values = ordered[_ranks(len(ordered), indicator)].tolist()
+    result: dict[str, Number] = {name: number(one, unit) for name, one in zip(names, values, strict=True)}
     low = LowEnd(**{name: result.pop(name) for name in _LOW}) if indicator.better == "higher" else None
     return {"n": len(ordered), "low": low, "mean": number(float(ordered.mean()), unit), **result}
+
+
+def _ranks(n: int, indicator: Indicator) -> IntArray:
+    """Which of n ascending values the summary shows, from 0."""
+    shares = (*_SHARES.values(), *_LOW.values()) if indicator.better == "higher" else _SHARES.values()
+    return np.array([*nearest(n, shares), 0, n - 1])
 
 
 def _histogram(ordered: Ordered) -> str:

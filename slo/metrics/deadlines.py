@@ -22,7 +22,7 @@ from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Record
 
 #: Chunks and rows looked at together: what fits in a processor's cache.
 SLAB = 500_000
-_ROWS = 1 << 14
+_ROWS = 1 << 13
 #: So few rows are taken one by one, however many chunks they have.
 _FEW = 16
 #: A server may count as it likes; with more tokens than this in one answer the arithmetic would overflow.
@@ -103,21 +103,34 @@ class _Streams:
         at, ends = begin[:going] + len(self.columns), begin[:going] + lengths[:going]
         self.rests = [chunks[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
 
-    def met(self, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """(late, waited, missed) of each row, whose first token is wanted at ``wanted_ns``."""
+    def met(
+        self, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray, in_time: int = 0
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """(late, waited, missed) of each row, whose first token is wanted at ``wanted_ns``.
+
+        ``in_time``: so many chunks of each are known to be.
+        """
         if self.order is not None:
             wanted_ns, pace_ns, tokens = wanted_ns[self.order], pace_ns[self.order], tokens[self.order]
         late, waited, missed = (np.zeros(len(self.lengths), np.int64) for _ in range(3))
         single = bool((tokens == self.lengths).all())
-        for k, times in enumerate(self.columns):
+        for k in range(in_time, len(self.columns)):
+            times = self.columns[k]
             n = len(times)
             before = k if single else k * tokens[:n] // self.lengths[:n]
             more = times - wanted_ns[:n]
             if k:
                 more -= before * pace_ns[:n]
                 more -= waited[:n]
-            at = np.flatnonzero(more > 0)
-            if len(at):
+            over = more > 0
+            number_of = np.count_nonzero(over)
+            if number_of * 4 > n:
+                np.maximum(more, 0, out=more)
+                late[:n] += over
+                waited[:n] += more
+                missed[:n] += more // pace_ns[:n]
+            elif number_of:
+                at = np.flatnonzero(over)
                 by = more[at]
                 late[at] += 1
                 waited[at] += by
@@ -236,13 +249,17 @@ class _Search:
         return self.halved
 
     def halve(self) -> None:
-        middle = np.maximum((self.low + self.high) // 2, 1)
-        late, _, missed = self._streams.met(self._first, middle, self._chunks)
+        middle = self.low + self.high
+        middle >>= 1
+        np.maximum(middle, 1, out=middle)
+        late, _, missed = self._streams.met(self._first, middle, self._chunks, in_time=1)
         # The first token is never late here, and Etalon leaves it out.
-        deadlines = self._chunks - 1 - late + missed
+        deadlines = self._chunks - 1
+        deadlines -= late
+        deadlines += missed
         kept = missed * MISS_RATE[1] <= deadlines * MISS_RATE[0]
-        self.high = np.where(kept, middle, self.high)
-        self.low = np.where(kept, self.low, middle)
+        np.copyto(self.high, middle, where=kept)
+        np.copyto(self.low, middle, where=~kept)
         self.halved += 1
 
 

@@ -28,6 +28,7 @@ from plimsoll.slo.statistics.order import HELD, SLAB, Folded, Ordered, buckets, 
 PERCENTILES = ("0.5", "0.9", "0.95", "0.99")
 #: Buckets (``plimsoll.slo.statistics.order``) that weights are added up in.
 _BITS, _UNDER, _TOP = 10, 20, 54
+_GAP_BITS = 13
 _NO_ROWS = np.empty(0, np.int64)
 
 
@@ -80,6 +81,7 @@ def measure(records: Records, objectives: Iterable[Any] = ()) -> dict[str, Figur
 def _distributions(of: Successes) -> dict[str, Figures]:
     """The variants that are statistics of one value a request. Tools that share a sample share its sorting."""
     found: dict[str, Figures] = {}
+    last: tuple[FloatArray, Ordered] | None = None
     for name, make in SAMPLES.items():
         peers = [peer for peer in CATALOGUE.values() if peer.sample == name]
         sample = make(of)
@@ -88,7 +90,9 @@ def _distributions(of: Successes) -> dict[str, Figures]:
         if sample.weights is not None:
             found |= {peer.name: weighted(peer, sample) for peer in peers}
             continue
-        ordered = ranked(sample.values)
+        if last is None or not np.array_equal(last[0], sample.values):  # what differs in failures alone is alike here
+            last = (sample.values, ranked(sample.values))
+        ordered = last[1]
         for peer in peers:
             if peer.percentile != "rounded":
                 found[peer.name] = summary(peer, ordered)
@@ -188,7 +192,7 @@ def _ordered(parts: Callable[[], Iterator[FloatArray]], n: int) -> Ordered:
     """The order of ``n`` values in ``parts()``, which is read again for each question if they are many."""
     if n <= HELD:
         return ranked(np.concatenate(list(parts())))
-    folded = Folded(lambda: ((part, _NO_ROWS) for part in parts()))
+    folded = Folded(lambda: ((part, _NO_ROWS) for part in parts()), _GAP_BITS)
     for part in parts():
         folded.add(part)
     return folded

@@ -291,7 +291,8 @@ class _Samples:
 
 def _query_ends(query: IntArray) -> IntArray:
     """Where each query's first row is."""
-    return np.append(0, np.flatnonzero(np.diff(query)) + 1)[: len(query)]
+    found: IntArray = np.append(0, np.flatnonzero(np.diff(query)) + 1)[: len(query)]
+    return found
 
 
 def _at(ordered: _Measure, p: Fraction) -> int:

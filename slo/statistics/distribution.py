@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.slo.statistics.order import Ordered
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -38,9 +40,9 @@ def exact(p: Fraction | str | float) -> Fraction:
     return value
 
 
-def quantile(sorted_values: Any, p: Fraction | str | float) -> float:
+def quantile(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) - 1]``.
-    ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
+    ``sorted_values`` float64[n], ascending, +inf allowed, or what stands for it. Raises ValueError when it is empty.
     """
     return float(sorted_values[nearest(_filled(sorted_values), [p])[0]])
 
@@ -59,13 +61,13 @@ def median(values: npt.NDArray[Any] | Sequence[float]) -> float:
     return (float(middle[(n - 1) // 2]) + float(middle[n // 2])) / 2
 
 
-def quantile_loadgen(sorted_values: Any, p: Fraction | str | float) -> float:
+def quantile_loadgen(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """MLPerf LoadGen's percentile, ``sorted[floor(p n)]``: one rank above nearest rank when p n is whole."""
     n = _filled(sorted_values)
     return float(sorted_values[min(int(exact(p) * n // 1), n - 1)])
 
 
-def quantile_linear(sorted_values: Any, p: Fraction | str | float) -> float:
+def quantile_linear(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """Linear interpolation at rank p (n - 1), as numpy, k6 and vLLM do; +inf as soon as an infinite value weighs."""
     n = _filled(sorted_values)
     place = exact(p) * (n - 1)
@@ -77,7 +79,7 @@ def quantile_linear(sorted_values: Any, p: Fraction | str | float) -> float:
     return above if np.isinf(above) else below + (above - below) * part
 
 
-def _filled(sorted_values: Any) -> int:
+def _filled(sorted_values: Ordered) -> int:
     n = len(sorted_values)
     if n == 0:
         raise ValueError("no values: an empty distribution has no quantiles")
