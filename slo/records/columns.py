@@ -106,11 +106,6 @@ def constant(values: npt.NDArray[Any]) -> bool:
     return len(values) > 0 and values.strides == (0,)
 
 
-def equal(values: npt.NDArray[Any], code: int) -> npt.NDArray[np.bool_]:
-    """bool[n]: where the values are this code, a type of which numpy would make every value another number first."""
-    return np.full(len(values), values[0] == int(code)) if constant(values) else np.asarray(values == int(code))
-
-
 def as_type(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The values as this type: themselves where they have it, and one value stays one."""
     if constant(values):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.records.columns import Columns, Lists, Rows, as_type, constant, equal, offsets_of, own
+from plimsoll.slo.records.columns import Columns, Lists, Rows, as_type, constant, offsets_of, own
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -177,12 +177,12 @@ class Records:
     @property
     def ok(self) -> BoolArray:
         """bool[n]: the request succeeded."""
-        return equal(self.columns["status"], Status.OK)
+        return np.asarray(self.columns["status"] == Status.OK)
 
     @property
     def in_measure(self) -> BoolArray:
         """bool[n]: the row belongs to the measured phase, not to the warm-up."""
-        return equal(self.columns["phase"], Phase.MEASURE)
+        return np.asarray(self.columns["phase"] == Phase.MEASURE)
 
     def measured(self) -> Records:
         """The rows of the measured phase."""
