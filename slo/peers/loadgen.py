@@ -286,13 +286,13 @@ class _Samples:
         ok, first, n_out = self._rows.ok, self._rows["first_token_ns"], self._rows["n_out"]
         timed = ok & (first >= 0) & (n_out >= 2)
         tpot = np.where(timed, (self._rows["done_ns"] - first) // np.maximum(n_out - 1, 1), NEVER)
-        return tpot[~(ok & ((n_out == 0) | (n_out == 1)))]
+        several: IntArray = tpot[~(ok & ((n_out == 0) | (n_out == 1)))]
+        return several
 
 
 def _query_ends(query: IntArray) -> IntArray:
     """Where each query's first row is."""
-    found: IntArray = np.append(0, np.flatnonzero(np.diff(query)) + 1)[: len(query)]
-    return found
+    return np.append(0, np.flatnonzero(np.diff(query)) + 1)[: len(query)]
 
 
 def _at(ordered: _Measure, p: Fraction) -> int:

@@ -206,8 +206,11 @@ def gathered(slabs: Iterable[tuple[FloatArray, IntArray]]) -> tuple[FloatArray, 
 Ordered = FloatArray | Folded
 
 
-def ranked(values: FloatArray) -> Ordered:
-    """The values in ascending order, for who asks for some ranks and limits: to count many takes a third of sorting."""
+def ranked(values: FloatArray, bits: int | None = None) -> Ordered:
+    """The values in ascending order, for who asks for some ranks and limits: to count many takes a third of sorting.
+
+    ``bits``: of the buckets (``buckets``), for who looks at more than ranks.
+    """
     if len(values) <= SLAB:
         return np.sort(values)
 
@@ -215,7 +218,7 @@ def ranked(values: FloatArray) -> Ordered:
         for first in range(0, len(values), SLAB):
             yield values[first : first + SLAB], _NO_ROWS
 
-    found = Folded(slabs, _FEWER_BITS if len(values) <= _FEWER else _SOME_BITS, _UNDER)
+    found = Folded(slabs, bits or (_FEWER_BITS if len(values) <= _FEWER else _SOME_BITS), _UNDER)
     for part, _ in slabs():
         found.add(part)
     return found

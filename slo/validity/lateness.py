@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
+from plimsoll.slo.records.columns import blocks
 from plimsoll.slo.records.queries import deadlines
 from plimsoll.slo.records.records import PACE_CAPTURE, BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics.distribution import BLOCK, ascending, nearest, quantile
@@ -334,7 +335,8 @@ def exponential_fit(gaps_ns: npt.NDArray[np.float64], grain_ns: float = 0.0) -> 
     mean = float(gaps_ns.mean()) if n else 0.0
     if mean <= 0.0:
         return 0.0
-    ordered = ranked(gaps_ns)
+    # Buckets must be narrow against the distance, which is of the order of 1 / sqrt(n).
+    ordered = ranked(gaps_ns, min(max(math.ceil(math.log2(n) / 2), 10), 15))
     ranks = _farthest(ordered, mean) if isinstance(ordered, Folded) else np.arange(n)
     fitted = -np.expm1(-ordered[ranks] / mean)
     distance = float(max(((ranks + 1) / n - fitted).max(), (fitted - ranks / n).max()))
@@ -464,12 +466,14 @@ def late_sessions(records: Records) -> BoolArray:
     late = np.zeros(len(records), np.bool_)
     if not judged.any():
         return late
-    # Within each session ascending, so that its p99 and its maximum have known places.
-    ordered = lags[np.lexsort((lags, np.repeat(np.arange(len(records)), frames)))]
-    rows = np.flatnonzero(judged)
-    p99 = ordered[offsets[rows] - (-99 * frames[rows] // 100) - 1]
-    most = ordered[offsets[rows + 1] - 1]
-    late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
+    for first, last in blocks(offsets):
+        # Within each session ascending, so that its p99 and its maximum have known places.
+        part = lags[offsets[first] : offsets[last]]
+        ordered = part[np.lexsort((part, np.repeat(np.arange(last - first), frames[first:last])))]
+        rows = np.flatnonzero(judged[first:last]) + first
+        p99 = ordered[offsets[rows] - offsets[first] - (-99 * frames[rows] // 100) - 1]
+        most = ordered[offsets[rows + 1] - offsets[first] - 1]
+        late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
     return late
 
 
