@@ -20,10 +20,13 @@ import numpy as np
 from plimsoll.slo.metrics.speech import sounds
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 
-#: Chunks and rows looked at together: what fits in a processor's cache.
-SLAB = 500_000
-_ROWS = 1 << 13
-#: So few rows are taken one by one, however many chunks they have.
+#: Chunks and rows looked at together: what fits in a processor's cache several times over. A search takes more of them.
+SLAB = 1 << 17
+_SEARCHED = 1 << 19
+_ROWS = 1 << 17
+#: Where so many answers go on at a time, the search goes through them chunk by chunk, all at once.
+_AT_ONCE = 200
+#: So few answers are taken one by one, however many chunks they have.
 _FEW = 16
 #: A server may count as it likes; with more tokens than this in one answer the arithmetic would overflow.
 MOST_TOKENS = 10**9
@@ -69,86 +72,92 @@ def against(
     """
     n = len(records)
     pace = np.broadcast_to(np.asarray(pace_ns, np.int64), (n,))
-    late, waited, missed = (np.zeros(n, np.int64) for _ in range(3))
+    found = [np.zeros(n, np.int64) for _ in range(3)]
     valid = (np.diff(records.chunk_offsets) > 0) & (start_ns != -1) & ~sounds(records)
     for first, last in slabs(records, slab):
-        rows = np.flatnonzero(valid[first:last]) + first
+        rows = _maybe_late(records, valid, start_ns, grace_ns, pace, first, last)
         if len(rows):
-            some = _Streams(records, rows, first, last)
-            late[rows], waited[rows], missed[rows] = some.met(start_ns[rows] + grace_ns, pace[rows], tokens[rows])
+            parts = _slab(records, rows, start_ns[rows] + grace_ns, pace[rows], tokens[rows])
+            for column, part in zip(found, parts, strict=True):
+                column[rows] = part
+    late, waited, missed = found
     return Met(np.where(valid, tokens, 0), late, waited, missed, valid)
 
 
-class _Streams:
-    """The chunks of some rows that all have some, side by side: the k-th of every row that has so many is one array,
-    the longest rows first. Where only ``_FEW`` rows go on, the rest of each is an array of its own.
+def _maybe_late(
+    records: Records, valid: BoolArray, start_ns: IntArray, grace_ns: int, pace: IntArray, first: int, last: int
+) -> IntArray:
+    """The valid rows from ``first`` to ``last``, less those whose first chunk came in time and whose last one did so
+    before the second token was wanted: none of theirs is late.
     """
+    rows = np.flatnonzero(valid[first:last]) + first
+    times, offsets = records.chunks.part(first, last), records.chunk_offsets
+    wanted = start_ns[rows] + grace_ns
+    late = times[offsets[rows] - offsets[first]] > wanted
+    late |= times[offsets[rows + 1] - offsets[first] - 1] - wanted > pace[rows]
+    return rows[late]
 
-    __slots__ = ("columns", "lengths", "order", "rests")
 
-    def __init__(self, records: Records, rows: IntArray, first: int, last: int) -> None:
-        """``rows`` are some of those from ``first`` to ``last``."""
-        chunks, offsets = records.chunks.part(first, last), records.chunk_offsets
-        begin, lengths = offsets[rows] - offsets[first], offsets[rows + 1] - offsets[rows]
-        even = bool((lengths == lengths[0]).all())
-        self.order = None if even else np.argsort(-lengths, kind="stable")
-        if self.order is not None:
-            begin, lengths = begin[self.order], lengths[self.order]
-        self.lengths = lengths
-        self.columns: list[IntArray] = []
-        going = len(rows)
-        while going > _FEW:
-            self.columns.append(chunks[begin[:going] + len(self.columns)])
-            going = int(np.searchsorted(-lengths, -len(self.columns), side="left"))
-        at, ends = begin[:going] + len(self.columns), begin[:going] + lengths[:going]
-        self.rests = [chunks[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
+def _slab(
+    records: Records, rows: IntArray, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """(late, waited, missed) of some rows that all have chunks."""
+    lengths = records.chunk_offsets[rows + 1] - records.chunk_offsets[rows]
+    times, begin = _chunks(records, rows, lengths)
+    lateness = tokens_before(lengths, begin, tokens)
+    lateness *= -pace_ns[0] if bool((pace_ns == pace_ns[0]).all()) else -np.repeat(pace_ns, lengths)
+    lateness += times
+    lateness -= np.repeat(wanted_ns, lengths)
+    np.maximum(lateness, 0, out=lateness)
+    waited = np.maximum.reduceat(lateness, begin)
+    late, missed = np.zeros_like(waited), np.zeros_like(waited)
+    kept_waiting = waited > 0
+    if kept_waiting.any():
+        if not kept_waiting.all():
+            lateness = lateness[np.repeat(kept_waiting, lengths)]
+        parts = _late(lateness, lengths[kept_waiting], waited[kept_waiting], pace_ns[kept_waiting])
+        late[kept_waiting], missed[kept_waiting] = parts
+    return late, waited, missed
 
-    def met(
-        self, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray, in_time: int = 0
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """(late, waited, missed) of each row, whose first token is wanted at ``wanted_ns``.
 
-        ``in_time``: so many chunks of each are known to be.
-        """
-        if self.order is not None:
-            wanted_ns, pace_ns, tokens = wanted_ns[self.order], pace_ns[self.order], tokens[self.order]
-        late, waited, missed = (np.zeros(len(self.lengths), np.int64) for _ in range(3))
-        single = bool((tokens == self.lengths).all())
-        for k in range(in_time, len(self.columns)):
-            times = self.columns[k]
-            n = len(times)
-            before = k if single else k * tokens[:n] // self.lengths[:n]
-            more = times - wanted_ns[:n]
-            if k:
-                more -= before * pace_ns[:n]
-                more -= waited[:n]
-            over = more > 0
-            number_of = np.count_nonzero(over)
-            if number_of * 4 > n:
-                np.maximum(more, 0, out=more)
-                late[:n] += over
-                waited[:n] += more
-                missed[:n] += more // pace_ns[:n]
-            elif number_of:
-                at = np.flatnonzero(over)
-                by = more[at]
-                late[at] += 1
-                waited[at] += by
-                missed[at] += by // pace_ns[at]
-        for i, times in enumerate(self.rests):
-            before = np.arange(self.lengths[i] - len(times), self.lengths[i]) * tokens[i] // self.lengths[i]
-            level = np.append(waited[i], times - wanted_ns[i] - before * pace_ns[i])
-            steps = np.diff(np.maximum.accumulate(level))
-            steps = steps[steps > 0]
-            late[i] += len(steps)
-            waited[i] += steps.sum()
-            missed[i] += (steps // pace_ns[i]).sum()
-        missed += late
-        if self.order is None:
-            return late, waited, missed
-        back = np.empty_like(self.order)
-        back[self.order] = np.arange(len(back))
-        return late[back], waited[back], missed[back]
+def _late(lateness: IntArray, lengths: IntArray, most: IntArray, pace_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """(late, missed) of rows, given their chunks' lateness, not below 0, and the ``most`` of each row."""
+    begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    # Lift each row above all that came before it, so that one running maximum serves them all.
+    lift = np.concatenate(([0], np.cumsum(most + 1)[:-1]))
+    lateness += np.repeat(lift, lengths)
+    before = np.empty_like(lateness)
+    np.maximum.accumulate(lateness[:-1], out=before[1:])
+    before[begin] = lift
+    lateness -= before
+    is_late = lateness > 0
+    late = np.add.reduceat(is_late, begin, dtype=np.int64)
+    row = np.repeat(np.arange(len(lengths)), late)
+    missed = late.copy()
+    np.add.at(missed, row, lateness[is_late] // pace_ns[row])
+    return late, missed
+
+
+def _chunks(records: Records, rows: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
+    """The chunk times of these rows, one after another, and where each row begins in them."""
+    offsets = records.chunk_offsets
+    begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    whole = records.chunks.part(int(rows[0]), int(rows[-1]) + 1)
+    if len(whole) == int(lengths.sum()):  # the usual case: rows between have no chunks
+        return whole, begin
+    places = np.repeat(offsets[rows] - offsets[rows[0]] - begin, lengths)
+    places += np.arange(len(places))
+    return whole[places], begin
+
+
+def tokens_before(lengths: IntArray, begin: IntArray, tokens: IntArray) -> IntArray:
+    """int64[chunks]: tokens of its row that came in earlier chunks than each, spread evenly."""
+    places = np.arange(int(lengths.sum())) - np.repeat(begin, lengths)
+    if bool((tokens == lengths).all()):
+        return places
+    places *= np.repeat(tokens, lengths)
+    places //= np.repeat(lengths, lengths)
+    return places
 
 
 # -- fluidity: each token has a deadline, and time saved early is spent later -----------------------------------------
@@ -184,7 +193,7 @@ def share_of_deadlines(met: Met) -> FloatArray:
 
 
 def _share(part: IntArray, whole: IntArray) -> FloatArray:
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
 def measure(
@@ -221,7 +230,7 @@ def fluid_pace(records: Records, rows: BoolArray) -> FluidPace:
         return FluidPace(np.empty(0), 0, len(usable))
     some = records.select(picked)
     # Each part of the requests halves as often as it must, and then all as often as the one that had to most often.
-    searches = [_Search(some, first, last) for first, last in slabs(some)]
+    searches = [_Search(some, first, last) for first, last in slabs(some, _SEARCHED)]
     most = max(search.until_precise() for search in searches)
     for search in searches:
         while search.halved < most:
@@ -235,8 +244,10 @@ class _Search:
     def __init__(self, records: Records, first: int, last: int) -> None:
         offsets = records.chunk_offsets[first : last + 1]
         times, starts = records.chunks.part(first, last), offsets[:-1] - offsets[0]
-        self._streams = _Streams(records, np.arange(first, last), first, last)
+        self._records, self._rows = records, np.arange(first, last)
         self._first, self._chunks = times[starts], np.diff(offsets)
+        many = int(self._chunks.max()) * _AT_ONCE <= len(times)
+        self._streams = _Streams(times, starts, self._chunks) if many else None
         gaps = np.diff(times, prepend=0)
         gaps[starts] = 0  # the step into a request's first chunk is no gap
         self.low, self.high = np.zeros(last - first, np.int64), np.maximum.reduceat(gaps, starts)
@@ -252,7 +263,10 @@ class _Search:
         middle = self.low + self.high
         middle >>= 1
         np.maximum(middle, 1, out=middle)
-        late, _, missed = self._streams.met(self._first, middle, self._chunks, in_time=1)
+        if self._streams is not None:
+            late, missed = self._streams.met(self._first, middle)
+        else:
+            late, _, missed = _slab(self._records, self._rows, self._first, middle, self._chunks)
         # The first token is never late here, and Etalon leaves it out.
         deadlines = self._chunks - 1
         deadlines -= late
@@ -261,6 +275,57 @@ class _Search:
         np.copyto(self.high, middle, where=kept)
         np.copyto(self.low, middle, where=~kept)
         self.halved += 1
+
+
+class _Streams:
+    """Answers side by side, a chunk a token: the k-th chunks of all that have so many are one array, the longest
+    answers first. Where only ``_FEW`` go on, the rest of each is an array of its own. The first chunks are left out: a
+    search counts from them.
+    """
+
+    def __init__(self, times: IntArray, begin: IntArray, lengths: IntArray) -> None:
+        even = bool((lengths == lengths[0]).all())
+        self._order = None if even else np.argsort(-lengths, kind="stable")
+        if self._order is not None:
+            begin, lengths = begin[self._order], lengths[self._order]
+        self._n, longest_first, going = len(lengths), -lengths, len(lengths)
+        self._columns: list[IntArray] = []
+        while going > _FEW:
+            going = int(longest_first.searchsorted(-len(self._columns) - 1))
+            self._columns.append(times[begin[:going] + len(self._columns) + 1])
+        at, ends = begin[:going] + len(self._columns) + 1, begin[:going] + lengths[:going]
+        self._rests = [times[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
+
+    def met(self, first_ns: IntArray, pace_ns: IntArray) -> tuple[IntArray, IntArray]:
+        """(late, missed) of each answer, which is wanted at ``first_ns`` and then each ``pace_ns``."""
+        if self._order is not None:
+            first_ns, pace_ns = first_ns[self._order], pace_ns[self._order]
+        late, waited, missed = (np.zeros(self._n, np.int64) for _ in range(3))
+        wanted = np.array(first_ns)
+        for times in self._columns:
+            n = len(times)
+            wanted = wanted[:n]
+            wanted += pace_ns[:n]
+            more = times - wanted
+            more -= waited[:n]
+            over = more > 0
+            np.maximum(more, 0, out=more)
+            late[:n] += over
+            waited[:n] += more
+            missed[:n] += more // pace_ns[:n]
+        for i, times in enumerate(self._rests):
+            steps = np.arange(len(self._columns) + 1, len(self._columns) + 1 + len(times))
+            level = np.append(waited[i], times - first_ns[i] - steps * pace_ns[i])
+            rises = np.diff(np.maximum.accumulate(level))
+            rises = rises[rises > 0]
+            late[i] += len(rises)
+            missed[i] += (rises // pace_ns[i]).sum()
+        missed += late
+        if self._order is None:
+            return late, missed
+        found = np.empty((2, self._n), np.int64)
+        found[0, self._order], found[1, self._order] = late, missed
+        return found[0], found[1]
 
 
 # -- a reader who reads along: does he ever wait? ---------------------------------------------------------------------
