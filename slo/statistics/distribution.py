@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.slo.statistics.order import Ordered
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -38,9 +40,9 @@ def exact(p: Fraction | str | float) -> Fraction:
     return value
 
 
-def quantile(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+def quantile(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) - 1]``.
-    ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
+    ``sorted_values`` float64[n], ascending, +inf allowed, or what stands for it. Raises ValueError when it is empty.
     """
     n = _filled(sorted_values)
     rank = -(-(exact(p) * n) // 1)
@@ -74,7 +76,7 @@ def quantile_linear(sorted_values: FloatArray, p: Fraction | str | float) -> flo
     return above if np.isinf(above) else below + (above - below) * part
 
 
-def _filled(sorted_values: FloatArray) -> int:
+def _filled(sorted_values: Ordered) -> int:
     n = len(sorted_values)
     if n == 0:
         raise ValueError("no values: an empty distribution has no quantiles")
