@@ -244,7 +244,7 @@ class Evidence:
 
 
 def evidence_of(objective: Objective, records: Records, along: share.Course) -> Measured | Evidence:
-    """The evidence on a promised percentile, made once for verdict and budget; what was measured, if it has no value."""
+    """The evidence on a promised percentile, made once for verdict and budget; without values what was measured."""
 
     def laid() -> tuple[Measured, share.Series | None]:
         indicator = catalogue()[objective.indicator]
