@@ -8,7 +8,7 @@ not found out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 
@@ -61,6 +61,46 @@ def digests(records: Records) -> dict[int, int]:
         for one in np.unique(worker).tolist():
             found[one] = (found.get(one, 0) + int(total[worker == one].sum())) % (1 << 64)
     return found
+
+
+class Books:
+    """``sums`` and ``digests`` of rows that come block by block; of a row both are made at once."""
+
+    def __init__(self) -> None:
+        self.digests: dict[int, int] = {}
+        self._sums: dict[str, int] = {}
+
+    def add(self, records: Records, counted: BoolArray | None = None) -> None:
+        """The next rows. Digests are of those that are ``counted`` bool[n]; None: of all."""
+        for begin, end in _blocks(records):
+            total = np.zeros(end - begin, np.uint64)
+            for name, terms in _terms(records, begin, end):
+                self._sums[name] = (self._sums.get(name, 0) + int(terms.sum())) % (1 << 64)
+                total += terms
+            worker = records["worker"][begin:end]
+            if counted is not None:
+                worker, total = worker[counted[begin:end]], total[counted[begin:end]]
+            self._count(worker, total)
+
+    def _count(self, worker: IntArray, total: Hashes) -> None:
+        if not len(worker):
+            return
+        order = np.argsort(worker.astype(COLUMNS["worker"]), kind="stable")
+        ordered = worker[order]
+        begins = np.flatnonzero(np.append(True, np.diff(ordered) != 0))
+        self.add_digests(
+            dict(zip(ordered[begins].tolist(), np.add.reduceat(total[order], begins).tolist(), strict=True))
+        )
+
+    def add_digests(self, more: Mapping[int, int]) -> None:
+        """Those of rows that were left out."""
+        for worker, total in more.items():
+            self.digests[worker] = (self.digests.get(worker, 0) + total) % (1 << 64)
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Of all rows so far, as ``sums`` has them."""
+        return {name: f"{value:016x}" for name, value in self._sums.items()}
 
 
 def altered(records: Records, sealed: dict[str, str], held: Collection[str] = ()) -> list[str]:
