@@ -23,6 +23,7 @@ import numpy as np
 from plimsoll.harness.generator.segments import segment_name
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
 from plimsoll.slo.validity import accounts
@@ -56,7 +57,7 @@ class Ledger:
         self._rows: Counter[int] = Counter()
         self._stand_ins: Counter[int] = Counter()
         self._gaps = _all_gaps(plan, members)
-        self.books = accounts.Books()
+        self.books = accounts.Sums()
 
     def add(self, records: Records, came: BoolArray) -> None:
         """The next rows in order, before any is set apart as cancelled. ``came`` bool[n]: somebody recorded it."""
@@ -132,9 +133,11 @@ def gone(member: Member, came: int) -> int:
     return 0 if told is None else max(0, int(told["rows"]) - came)
 
 
-def faults_of(records: Records, names: Collection[str], generator: Mapping[str, Any], run_id: object) -> list[str]:
-    """What in the rows of a sealed run is not as it was sealed. ``names``: the columns that its files have; ``run_id``:
-    its manifest's.
+def faults_of(
+    now: Mapping[str, str], names: Collection[str], generator: Mapping[str, Any], run_id: object
+) -> list[str]:
+    """What in the rows of a sealed run is not as it was sealed. ``now``: their sums; ``names``: the columns that its
+    files have; ``run_id``: its manifest's.
 
     Raises ValueError where ``columns`` of its generator.json is no mapping of sums. Earlier versions, which didn't
     count, wrote none.
@@ -152,7 +155,7 @@ def faults_of(records: Records, names: Collection[str], generator: Mapping[str, 
         return found
     if not (isinstance(held, dict) and all(isinstance(value, str) for value in held.values())):
         raise ValueError("columns of generator.json is no mapping of texts")
-    altered = accounts.altered(records, held, names)
+    altered = accounts.altered(now, held, names)
     if altered:
         more = f" and {len(altered) - _SHOWN} more columns" if len(altered) > _SHOWN else ""
         found.append(
@@ -236,7 +239,7 @@ def _all_gaps(plan: Plan, members: Sequence[Member]) -> dict[int, _Gaps]:
 
 
 def planned(
-    scenario: Scenario, plan: Plan, shards: int, force: Mapping[str, Any] = MappingProxyType({})
+    scenario: Scenario, plan: Extent, shards: int, force: Mapping[str, Any] = MappingProxyType({})
 ) -> GeneratorFacts:
     """What is known before the first query. ``force``: the facts of the workforce."""
     stop, frame = plan.stop, scenario.frame
@@ -333,7 +336,7 @@ def vitals_of(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _slots(plan: Plan, shards: int) -> tuple[int, ...]:
+def _slots(plan: Extent, shards: int) -> tuple[int, ...]:
     """Requests that each worker keeps in flight; empty where nothing waits for another's answer."""
     if plan.max_in_flight is None or not (plan.cyclic or plan.n_queries == 1):
         return ()

@@ -22,6 +22,8 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import each_segment, mapped_segment, segment_files
 from plimsoll.harness.run.planned import END, MEASURED, keys
 from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.columns import Rows as Picked
+from plimsoll.slo.records.columns import constant, offsets_of
 from plimsoll.slo.records.records import COLUMNS, IntArray, Phase, Records, SessionTable
 from plimsoll.slo.records.tables import BLOCK_CHUNKS, BLOCK_ROWS
 
@@ -72,7 +74,7 @@ class Taken:
     def column(self, name: str) -> npt.NDArray[Any]:
         """Its values in these rows; a broadcast of one where all rows of the segment have that."""
         column: npt.NDArray[Any] = self.records.columns[name]
-        return np.broadcast_to(column[:1], len(self.key)) if _is_one(column) else column[self.rows]
+        return np.broadcast_to(column[:1], len(self.key)) if constant(column) else column[self.rows]
 
     @classmethod
     def all(cls, records: Records, width: int) -> Taken:
@@ -104,7 +106,7 @@ class Gathered:
                 self._add(records, _Source(path, check))
         for records in parts:
             for begin in range(0, len(records), _PART):
-                part = records.select(np.arange(begin, min(begin + _PART, len(records))))
+                part = records.select(slice(begin, begin + _PART))
                 self._add(part, _Source(None, b"", part))
         self._ranges.close()
 
@@ -147,7 +149,7 @@ class Gathered:
         columns = {name: self._column(name, parts, order) for name in COLUMNS}
         starts, lengths, values = _lists(parts)
         starts, lengths = starts[order], lengths[order]
-        chunks, offsets = _taken(values, starts, lengths), rec.offsets_of(lengths)
+        chunks, offsets = _taken(values, starts, lengths), offsets_of(lengths)
         session = self._session(parts, order) if self._has_sessions else None
         errors, timings = (tuple(self._texts[name]) for name in _TEXTS)
         return Records(MappingProxyType(columns), chunks, offsets, errors, timings, session), order
@@ -156,7 +158,7 @@ class Gathered:
         columns = [self._moved(part, name) if name in _TEXTS else part.column(name) for part in parts]
         if not columns:
             return np.empty(0, COLUMNS[name])
-        if all(_is_one(column) and column[0] == columns[0][0] for column in columns):
+        if all(constant(column) and column[0] == columns[0][0] for column in columns):
             return np.broadcast_to(columns[0][:1], len(order))
         return (columns[0] if len(columns) == 1 else np.concatenate(columns))[order]
 
@@ -164,7 +166,7 @@ class Gathered:
         """A column that points into the texts of the whole run."""
         column = part.column(name)
         places = self._places(name, part.records.table(name))
-        return np.broadcast_to(places[column[:1]], len(column)) if _is_one(column) else places[column]
+        return np.broadcast_to(places[column[:1]], len(column)) if constant(column) else places[column]
 
     def _places(self, name: str, table: Sequence[str]) -> npt.NDArray[Any]:
         """Where texts are in the table of the whole run, new ones at its end. The last is -1's: no text."""
@@ -173,11 +175,11 @@ class Gathered:
 
     def _session(self, parts: Sequence[Taken], order: IntArray) -> SessionTable:
         tables = [
-            part.records.session.select(np.arange(len(part.records))[part.rows]) if part.records.session else None
+            part.records.session.select(Picked.of(part.rows, len(part.records))) if part.records.session else None
             for part in parts
         ]
         joined = rec.join(tables, [len(part.key) for part in parts]) or rec.blank(len(order))
-        ordered = joined.select(order)
+        ordered = joined.select(Picked.of(order, len(order)))
         columns = {**ordered.columns, "slice": self._places("slice", ordered.slices)[ordered.columns["slice"]]}
         return rec.freeze(columns, ordered.ragged, tuple(self._texts["slice"]))
 
@@ -246,14 +248,9 @@ def _keys(records: Records, width: int) -> IntArray:
     """The key of every row."""
     found = keys(records["query_id"], records["sample_ix"], width)
     phase = records.columns["phase"]
-    if _is_one(phase):
+    if constant(phase):
         return found if phase[0] == Phase.WARMUP else found + MEASURED
     return np.where(phase == Phase.WARMUP, found, found + MEASURED)
-
-
-def _is_one(column: npt.NDArray[Any]) -> bool:
-    """It stands for one value, as often as there are rows."""
-    return len(column) > 0 and column.strides == (0,)
 
 
 def _order(parts: Sequence[Taken]) -> IntArray:

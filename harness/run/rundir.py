@@ -39,7 +39,7 @@ from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
-from plimsoll.slo.validity.accounts import sums
+from plimsoll.slo.validity.accounts import Sums, sums
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
@@ -119,6 +119,7 @@ def seal(
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
     theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
     """
+    plan = plan.whole() if isinstance(plan, Blocks) else plan
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
@@ -230,7 +231,7 @@ def _write(
         whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests))
 
     whole(directory.file("requests.parquet"), write_chunks)
-    plan_file.save(directory.path, plan.whole() if isinstance(plan, Blocks) else plan)
+    plan_file.save(directory.path, plan)
     facts, columns = (sealed.facts, sums(sealed.records)) if rows is None else (rows.facts(sealed.facts), rows.sums)
     generator = {"schema": GENERATOR_SCHEMA, "facts": facts.to_json(), "clients": list(client_stats)}
     generator |= {"run_id": sealed.manifest["run_id"], "columns": columns}
@@ -269,11 +270,12 @@ def open_sealed(path: Path) -> Sealed:
             checked(name, held)
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
-        records = tables.load(path)
+        counted = Sums()
+        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
-        asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
+        asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
         facts = plan_file.checked(facts, records, path, asked)
-        changed = accounts.faults_of(records, tables.names(path), generator, manifest.get("run_id"))
+        changed = accounts.faults_of(counted.texts(), tables.names(path), generator, manifest.get("run_id"))
         facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"

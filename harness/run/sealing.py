@@ -124,7 +124,7 @@ class Rows:
     @property
     def sums(self) -> dict[str, str]:
         """Of the columns, as ``slo/validity/accounts.py`` has them."""
-        return self._ledger.books.sums
+        return self._ledger.books.texts()
 
     def facts(self, known: GeneratorFacts) -> GeneratorFacts:
         """The facts with what the last pass has counted."""

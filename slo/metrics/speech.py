@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from plimsoll.slo.records.columns import Lists, offsets_of
 from plimsoll.slo.records.records import (
     PACE_CAPTURE,
     PACE_EAGER,
@@ -20,7 +21,6 @@ from plimsoll.slo.records.records import (
     FloatArray,
     IntArray,
     Records,
-    offsets_of,
 )
 
 # -- playback: would it have played without a break? ------------------------------------------------------------------
@@ -162,7 +162,7 @@ def without_sounds(records: Records) -> Records:
     lengths = np.diff(records.chunk_offsets)
     kept = ~sounds(records)
     times = records.chunk_ns[np.repeat(kept, lengths)]
-    return replace(records, chunk_ns=times, chunk_offsets=offsets_of(np.where(kept, lengths, 0)))
+    return replace(records, chunks=Lists(offsets_of(np.where(kept, lengths, 0)), times))
 
 
 def live(records: Records) -> BoolArray:

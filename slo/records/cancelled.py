@@ -7,8 +7,7 @@ whose status is CANCELLED was given up for another reason, and counts as the fai
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,8 +41,7 @@ def planned(records: Records) -> Records:
 
 def endings(records: Records) -> dict[str, int]:
     """How the chosen requests ended: status name -> number, in the order of ``Status``."""
-    status = records["status"][chosen(records)]
-    number = np.bincount(status, minlength=len(Status))
+    number = np.bincount(records.columns["status"][chosen(records)], minlength=len(Status))
     return {member.name: int(number[member]) for member in Status if number[member]}
 
 
@@ -66,7 +64,4 @@ def cancelled(records: Records) -> Cancelled | None:
 
 
 def _with_phase(records: Records, rows: BoolArray, phase: int) -> Records:
-    column = records.columns["phase"].copy()
-    column[rows] = phase
-    column.setflags(write=False)
-    return replace(records, columns=MappingProxyType({**records.columns, "phase": column}))
+    return records.with_columns(phase=np.where(rows, np.int8(phase), records.columns["phase"]))

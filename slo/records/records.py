@@ -10,14 +10,17 @@ It computes no metric and judges nothing.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from plimsoll.slo.records.columns import Columns, Lists, Rows, as_type, constant, offsets_of, own
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -108,31 +111,60 @@ MOST_WORKERS = 1 << 15
 LATER = ("attempts", "n_in_from", "n_asked")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Records:
     """Columns of equal length n, plus the ragged arrival times of output chunks.
 
     ``columns[name]`` has the dtype of ``COLUMNS[name]``. Chunk arrivals of row i are
-    ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing).
-    ``errors`` and ``timings`` are string tables that the columns of those names index. ``session``: the columns of live
-    sessions, if any row has some.
+    ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing); ``chunks`` are both,
+    which picked rows make when they are asked for. ``errors`` and ``timings`` are string tables that the columns of
+    those names index. ``session``: the columns of live sessions, if any row has some.
     """
 
     columns: Mapping[str, npt.NDArray[np.generic]]
-    chunk_ns: IntArray
-    chunk_offsets: IntArray
-    errors: Sequence[str] = field(default_factory=tuple)
-    timings: Sequence[str] = field(default_factory=tuple)
-    session: SessionTable | None = None
+    chunks: Lists
+    errors: Sequence[str]
+    timings: Sequence[str]
+    session: SessionTable | None
+
+    def __init__(
+        self,
+        columns: Mapping[str, npt.NDArray[np.generic]],
+        chunk_ns: IntArray | None = None,
+        chunk_offsets: IntArray | None = None,
+        errors: Sequence[str] = (),
+        timings: Sequence[str] = (),
+        session: SessionTable | None = None,
+        chunks: Lists | None = None,
+    ) -> None:
+        """``chunk_ns`` and ``chunk_offsets`` take the place of those of ``chunks``, where they are given."""
+        if chunks is None or chunk_ns is not None or chunk_offsets is not None:
+            held = chunks if chunks is not None else Lists(np.zeros(1, np.int64), np.empty(0, np.int64))
+            chunks = Lists(
+                held.offsets if chunk_offsets is None else chunk_offsets, held.values if chunk_ns is None else chunk_ns
+            )
+        given = {"columns": columns, "chunks": chunks, "errors": errors, "timings": timings, "session": session}
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
-        return len(self.chunk_offsets) - 1
+        return len(self.chunks)
 
     def __getitem__(self, name: str) -> IntArray:
         """A column by name, as int64; one of the session columns is all -1 in records without sessions."""
         if name in SESSION_COLUMNS:
-            return self.session.columns[name] if self.session is not None else np.full(len(self), -1, np.int64)
-        return self.columns[name].astype(np.int64, copy=False)
+            return self.session.columns[name] if self.session is not None else blank(len(self)).columns[name]
+        return as_type(self.columns[name], np.int64)
+
+    @property
+    def chunk_ns(self) -> IntArray:
+        """int64[m]: arrivals of the chunks of all rows, row by row."""
+        return self.chunks.values
+
+    @property
+    def chunk_offsets(self) -> IntArray:
+        """int64[n + 1]: where each row's chunks begin and end in ``chunk_ns``."""
+        return self.chunks.offsets
 
     def ragged(self, name: str) -> tuple[IntArray, IntArray]:
         """(values int64[m], offsets int64[n+1]) of one of the lists of ``RAGGED``."""
@@ -153,27 +185,37 @@ class Records:
         return np.asarray(self.columns["phase"] == Phase.MEASURE)
 
     def measured(self) -> Records:
-        mask = self.in_measure
-        return self if bool(mask.all()) else self.select(mask)
+        """The rows of the measured phase."""
+        return self.select(self.in_measure)
 
     def without_chunks(self) -> Records:
         """The same rows without their chunk times, which are most of the memory of a long run."""
-        bounds = np.zeros(len(self) + 1, np.int64)
-        return Records(self.columns, np.empty(0, np.int64), bounds, self.errors, self.timings, self.session)
+        none = Lists(np.broadcast_to(np.int64(0), (len(self) + 1,)), np.empty(0, np.int64))
+        return Records(self.columns, None, None, self.errors, self.timings, self.session, none)
 
-    def select(self, rows: npt.NDArray[Any]) -> Records:
-        """The given rows with their chunks: ``rows`` is bool[n], or integer positions in any order."""
-        picked = np.asarray(rows)
-        ix = np.flatnonzero(picked) if picked.dtype == np.bool_ else picked.astype(np.int64)
-        places, offsets = _places(self.chunk_offsets, ix)
-        return from_arrays(
-            {name: column[ix] for name, column in self.columns.items()},
-            self.chunk_ns[places],
-            offsets,
+    def select(self, rows: slice | npt.NDArray[Any]) -> Records:
+        """The given rows with their chunks: a slice, bool[n], or integer positions in any order.
+
+        A column and the chunks are picked when they are asked for; all rows as they are: these records. Raises
+        IndexError for rows that are not there.
+        """
+        picked = Rows.of(rows, len(self))
+        if isinstance(picked.where, slice) and picked.count == len(self):
+            return self
+        return Records(
+            Columns(tuple(self.columns), lambda name: picked.select(self.columns[name])),
+            None,
+            None,
             self.errors,
             self.timings,
-            None if self.session is None else self.session.select(ix),
+            None if self.session is None else self.session.select(picked),
+            self.chunks.select(picked),
         )
+
+    def with_columns(self, **columns: npt.NDArray[Any]) -> Records:
+        """The same rows with these columns in place of theirs; each gets the schema's dtype and becomes read-only."""
+        over = {name: own(column, COLUMNS[name]) for name, column in columns.items()}
+        return Records(ChainMap(over, self.columns), None, None, self.errors, self.timings, self.session, self.chunks)  # type: ignore[arg-type]
 
     def table(self, name: str) -> Sequence[str]:
         """The string table that column ``error``, ``server_timing`` or ``slice`` indexes."""
@@ -199,12 +241,19 @@ class RecordsError(ValueError):
 _CENTURY_NS = 1 << 61
 
 
-def contradiction(records: Records) -> str | None:
+def contradiction(records: Records, spans: Mapping[str, tuple[int, int]] = MappingProxyType({})) -> str | None:
     """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit.
 
-    None: nothing.
+    ``spans``: the least and the greatest value of columns, where they are known. None: nothing.
     """
     n = len(records)
+
+    def outside(name: str, least: int, end: int) -> bool:
+        if not n:
+            return False
+        low, high = spans[name] if name in spans else span_of(records[name])
+        return not (least <= low and high < end)
+
     for name, codes in (
         ("status", Status),
         ("stamp", Stamp),
@@ -212,18 +261,19 @@ def contradiction(records: Records) -> str | None:
         ("tokens_from", TokensFrom),
         ("n_in_from", TokensFrom),
     ):
-        if _outside(records[name], 0, len(codes)):
+        if outside(name, 0, len(codes)):
             return f"{name} has a value that means nothing"
     timed = [name for name in COLUMNS if name.endswith("_ns")] + (
         [*SESSION_TIMES] if records.session is not None else []
     )
     for name in timed:
-        if _outside(records[name], -_CENTURY_NS, _CENTURY_NS):
+        if outside(name, -_CENTURY_NS, _CENTURY_NS):
             return f"{name} holds a time a century away"
-    if _outside(records.chunk_ns, -_CENTURY_NS, _CENTURY_NS):
+    low, high = spans["chunk_ns"] if "chunk_ns" in spans else span_of(records.chunk_ns)
+    if low < -_CENTURY_NS or high >= _CENTURY_NS:
         return "chunk_ns holds a time a century away"
     for name in ("error", "server_timing", "slice"):
-        if _outside(records[name], -1, len(records.table(name))):
+        if outside(name, -1, len(records.table(name))):
             return f"{name} points at a text that is not there"
     lists = {"chunk_ns": (records.chunk_ns, records.chunk_offsets)}
     if records.session is not None:
@@ -233,29 +283,17 @@ def contradiction(records: Records) -> str | None:
             len(offsets) == n + 1
             and offsets[0] == 0
             and offsets[-1] == len(values)
-            and bool((np.diff(offsets) >= 0).all())
+            and bool((offsets[1:] >= offsets[:-1]).all())
         )
         if not fit or any(len(column) != n for column in records.columns.values()):
             return f"the lists of {name} are not those of {n} rows"
     return None
 
 
-def _outside(values: IntArray, least: int, end: int) -> bool:
-    return bool(len(values)) and not (least <= int(values.min()) and int(values.max()) < end)
-
-
-def offsets_of(lengths: npt.NDArray[Any]) -> IntArray:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-def _places(offsets: IntArray, ix: IntArray) -> tuple[IntArray, IntArray]:
-    """Where the entries of these rows' lists are, and the offsets of the lists when they stand one after another."""
-    lengths = np.diff(offsets)[ix]
-    bounds = offsets_of(lengths)
-    # The position of an entry: its distance from the row's first one, plus where that row starts.
-    return np.arange(bounds[-1]) + np.repeat(offsets[:-1][ix] - bounds[:-1], lengths), bounds
+def span_of(values: npt.NDArray[Any]) -> tuple[int, int]:
+    """The least and the greatest value; (0, 0) of none."""
+    some = values[:1] if constant(values) else values
+    return (int(some.min()), int(some.max())) if len(some) else (0, 0)
 
 
 def from_arrays(
@@ -266,18 +304,12 @@ def from_arrays(
     timings: Sequence[str],
     session: SessionTable | None = None,
 ) -> Records:
-    """Records of private, read-only arrays with the schema's dtypes."""
-    fixed: dict[str, npt.NDArray[np.generic]] = {}
-    for name, dtype in COLUMNS.items():
-        column = np.array(columns[name], dtype=dtype)
-        column.setflags(write=False)
-        fixed[name] = column
-    chunks, bounds = np.array(chunk_ns, np.int64), np.array(offsets, np.int64)
-    chunks.setflags(write=False)
-    bounds.setflags(write=False)
-    if session is not None and len(session) != len(bounds) - 1:
-        raise ValueError(f"{len(session)} session rows for {len(bounds) - 1} records; give one per record")
-    return Records(MappingProxyType(fixed), chunks, bounds, tuple(errors), tuple(timings), session)
+    """Records of private, read-only arrays with the schema's dtypes; a given one that nobody may write to is kept."""
+    fixed = {name: own(columns[name], dtype) for name, dtype in COLUMNS.items()}
+    chunks = Lists(own(offsets), own(chunk_ns))
+    if session is not None and len(session) != len(chunks):
+        raise ValueError(f"{len(session)} session rows for {len(chunks)} records; give one per record")
+    return Records(MappingProxyType(fixed), None, None, tuple(errors), tuple(timings), session, chunks)
 
 
 _ZERO = frozenset(
@@ -447,13 +479,16 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self.columns["slice"])
 
-    def select(self, ix: IntArray) -> SessionTable:
-        """The rows at these positions."""
-        ragged = {}
-        for name, (values, offsets) in self.ragged.items():
-            places, bounds = _places(offsets, ix)
-            ragged[name] = (values[places], bounds)
-        return freeze({name: column[ix] for name, column in self.columns.items()}, ragged, self.slices)
+    def select(self, rows: Rows) -> SessionTable:
+        """These rows, picked when they are asked for."""
+
+        def lists(name: str) -> Ragged:
+            values, offsets = self.ragged[name]
+            found = Lists(offsets, values).select(rows)
+            return found.values, found.offsets
+
+        columns = Columns(tuple(self.columns), lambda name: rows.select(self.columns[name]))
+        return SessionTable(columns, Columns(tuple(self.ragged), lists), self.slices)
 
 
 def freeze(
@@ -471,17 +506,16 @@ def freeze(
         raise ValueError(f"session columns of unequal lengths {sorted(sizes)}; give every column the same")
     n = sizes.pop()
     names = (*SESSION_COLUMNS, *PLANNED)
-    fixed = {name: _own(columns[name]) if name in columns else _own(np.full(n, -1)) for name in names}
-    lists = {
-        name: (_own(ragged[name][0]), _own(ragged[name][1])) if name in ragged else (_own([]), _own(np.zeros(n + 1)))
-        for name in RAGGED
-    }
+    absent, no_lists = np.broadcast_to(np.int64(-1), (n,)), np.broadcast_to(np.int64(0), (n + 1,))
+    fixed = {name: own(columns.get(name, absent)) for name in names}
+    nothing = (np.empty(0, np.int64), no_lists)
+    lists = {name: (own(values), own(bounds)) for name in RAGGED for values, bounds in [ragged.get(name, nothing)]}
     return SessionTable(MappingProxyType(fixed), MappingProxyType(lists), tuple(slices))
 
 
 def blank(n: int) -> SessionTable:
     """n rows of requests that were no sessions."""
-    return freeze({"slice": np.full(n, -1)}, {}, ())
+    return freeze({"slice": np.broadcast_to(np.int64(-1), (n,))}, {}, ())
 
 
 def join(parts: Sequence[SessionTable | None], lengths: Sequence[int]) -> SessionTable | None:
@@ -496,9 +530,3 @@ def join(parts: Sequence[SessionTable | None], lengths: Sequence[int]) -> Sessio
         sizes = np.concatenate([np.diff(part.ragged[name][1]) for part in whole])
         ragged[name] = (np.concatenate([part.ragged[name][0] for part in whole]), offsets_of(sizes))
     return freeze(columns, ragged, slices)
-
-
-def _own(values: Any) -> IntArray:
-    array = np.array(values, np.int64)
-    array.setflags(write=False)
-    return array

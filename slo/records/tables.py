@@ -7,9 +7,10 @@ not guessed at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.records.cancelled import PHASES
+from plimsoll.slo.records.columns import offsets_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     LATER,
@@ -35,12 +37,15 @@ from plimsoll.slo.records.records import (
     TokensFrom,
     contradiction,
     freeze,
-    from_arrays,
-    offsets_of,
     once,
+    span_of,
 )
 
 _SCHEMA_KEY = b"plimsoll.records.schema"
+_KEYS = ("query_id", "sample_ix")
+_UNLIKE = "chunks: its rows are not those of requests. Measure again, or restore both files"
+#: What is read at once: rows, entries of their lists, and bytes of each column's file.
+_ROWS, _ENTRIES, _BUFFER = 1 << 16, 1 << 20, 1 << 18
 _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "status": tuple(m.name for m in Status),
@@ -86,7 +91,7 @@ def blocks_of(records: Records) -> Iterator[Records]:
         if begin == 0 and end >= len(records):
             yield records
             return
-        yield records.select(np.arange(begin, min(end, len(records))))
+        yield records.select(slice(begin, end))
         begin = end
         if begin >= len(records):
             return
@@ -214,23 +219,6 @@ def _add_session(records: Records, session: SessionTable, requests: dict[str, An
         chunks[name] = pa.ListArray.from_arrays(_array(offsets.astype(np.int32)), _array(values))
 
 
-def _session_of(requests: Any, chunks: Any) -> SessionTable | None:
-    """The columns of live sessions, if the files have them. Raises ``RecordsError``."""
-    if "media_start_ns" not in requests.column_names:
-        return None
-    missing = sorted(({*SESSION_COLUMNS} - {*requests.column_names}) | ({*RAGGED} - {*chunks.column_names}))
-    if missing:
-        raise RecordsError(f"the session columns {', '.join(missing)} are missing. Measure again, or restore the files")
-    columns: dict[str, Any] = {
-        name: _numbers(requests.column(name), name) for name in SESSION_COLUMNS if name != "slice"
-    }
-    columns["slice"], slices = _decode(requests.column("slice"), "slice", None)
-    ragged = {}
-    for name in RAGGED:
-        ragged[name] = _lists(chunks.column(name), name)
-    return freeze(columns, ragged, slices)
-
-
 def _array(values: npt.NDArray[Any], valid: BoolArray | None = None) -> Any:
     """An Arrow array of numbers or truth values; null where ``valid`` is false."""
     import pyarrow as pa
@@ -252,11 +240,10 @@ def _strings(texts: Sequence[str]) -> Any:
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
-def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
-    """The whole numbers of an Arrow array or column; -1 for null. Raises ``RecordsError`` for anything else."""
+def _numbers(array: Any, name: str) -> npt.NDArray[Any]:
+    """The whole numbers of an Arrow array; -1 for null. Raises ``RecordsError`` for anything else."""
     import pyarrow as pa
 
-    array = column.combine_chunks() if hasattr(column, "chunks") else column
     if not pa.types.is_integer(array.type) or array.type == pa.uint64():
         raise RecordsError(f"column {name} holds {array.type}, not whole numbers. Measure again, or restore the file")
     valid, data = array.buffers()
@@ -269,29 +256,66 @@ def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
     return np.where(held, values, -1)
 
 
-def load(run_dir: Path) -> Records:
-    """Read ``requests.parquet`` and ``chunks.parquet`` of a run directory.
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """One of the two tables, to be read a batch at a time: ``batches(columns, rows)``; ``entries`` of each list."""
 
-    Raises ``RecordsError`` for a file that is absent, not ours, of a newer Plimsoll, or that does not fit the other
-    one.
+    name: str
+    schema: Any
+    rows: int
+    entries: Mapping[str, int]
+    batches: Callable[[list[str], int], Iterable[Any]]
+
+
+class _NotParquet(RecordsError):
+    """A file that pyarrow can't read; the text names it."""
+
+
+def load(run_dir: Path, visit: Callable[[Records], object] | None = None) -> Records:
+    """Read ``requests.parquet`` and ``chunks.parquet`` of a run directory, a batch at a time, and check every row.
+
+    ``visit`` sees the rows of each batch, in order. Raises ``RecordsError`` for a file that is absent, not ours, of a
+    newer Plimsoll, or that does not fit the other one.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = []
-    for name in ("requests.parquet", "chunks.parquet"):
-        path = run_dir / name
-        if not path.is_file():
-            raise RecordsError(f"{path}: no such file. Give the directory of a finished run")
+    @contextmanager
+    def readable(path: Path) -> Iterator[None]:
         try:
-            file = pq.ParquetFile(path)
-            # What is made from other columns is left alone: of a large run it is gigabytes while it is decoded.
-            wanted = [column for column in file.schema_arrow.names if column not in ("merged", "request_id")]
-            tables.append(file.read(wanted))
+            yield
         except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            raise RecordsError(f"{path}: not a Parquet file ({error}). Measure again, or restore the file") from error
+            raise _NotParquet(f"{path}: not a Parquet file ({error}). Measure again, or restore the file") from error
+
+    def half(name: str) -> _Half:
+        path = run_dir / f"{name}.parquet"
+        if not path.is_file():
+            raise _NotParquet(f"{path}: no such file. Give the directory of a finished run")
+        with readable(path):
+            # Read as a stream: else a whole row group of every column is in memory before its first row is decoded.
+            file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
+
+        def batches(columns: list[str], rows: int) -> Iterator[Any]:
+            with readable(path):
+                found = file.iter_batches(rows, columns=columns, use_threads=False)
+            while True:
+                with readable(path):
+                    batch = next(found, None)
+                if batch is None:
+                    return
+                yield batch
+
+        entries = Counter[str]()
+        for at in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(at)
+            for column in map(group.column, range(group.num_columns)):
+                entries[column.path_in_schema.partition(".")[0]] += column.num_values
+        return _Half(name, file.schema_arrow, file.metadata.num_rows, entries, batches)
+
     try:
-        return from_tables(*tables)
+        return _read(half("requests"), half("chunks"), visit)
+    except _NotParquet:
+        raise
     except RecordsError as error:
         raise RecordsError(f"{run_dir}: {error}") from error
 
@@ -305,89 +329,214 @@ def names(run_dir: Path) -> set[str]:
 
 def from_tables(requests: Any, chunks: Any) -> Records:
     """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
-    for name, table, needed in (
-        ("requests", requests, {*COLUMNS} - {*LATER}),
-        ("chunks", chunks, {"query_id", "sample_ix", "phase", "chunk_ns"}),
-    ):
-        version = (table.schema.metadata or {}).get(_SCHEMA_KEY)
-        if version is None:
-            raise RecordsError(f"{name}: no Plimsoll schema version inside. Give the directory of a Plimsoll run")
-        if int(version) > SCHEMA_VERSION:
-            raise RecordsError(
-                f"{name}: written with records schema {int(version)}, this Plimsoll reads up to "
-                f"{SCHEMA_VERSION}. Install the Plimsoll that wrote it, or a newer one"
-            )
-        missing = sorted(needed - set(table.column_names))
-        if missing:
-            raise RecordsError(f"{name}: columns {', '.join(missing)} are missing. Measure again, or restore the file")
-    columns: dict[str, npt.NDArray[Any]] = {}
-    texts: dict[str, tuple[str, ...]] = {}
-    for name in COLUMNS:
-        if name == "attempts" and name not in requests.column_names:
-            columns[name] = once(columns["sent_ns"])  # an older run: it may have repeated some, and didn't say which
-        elif name not in requests.column_names:
-            continue
-        elif name in _ENUMS or name in ("error", "server_timing"):
-            columns[name], texts[name] = _decode(requests.column(name), name, _ENUMS.get(name))
-        else:
-            columns[name] = _numbers(requests.column(name), name)
-        if not np.array_equal(columns[name].astype(COLUMNS[name]), columns[name]):
-            raise RecordsError(f"column {name} holds numbers that are too large. Measure again, or restore the file")
-    _add_later(columns)
-    keys = ("query_id", "sample_ix")
-    if chunks.num_rows != requests.num_rows or any(
-        not np.array_equal(columns[key], _numbers(chunks.column(key), key)) for key in keys
-    ):
-        raise RecordsError("chunks: its rows are not those of requests. Measure again, or restore both files")
-    times, offsets = _lists(chunks.column("chunk_ns"), "chunk_ns")
-    session = _session_of(requests, chunks)
-    records = from_arrays(columns, times, offsets, texts["error"], texts["server_timing"], session)
-    if problem := contradiction(records):
+
+    def half(name: str, table: Any) -> _Half:
+        entries = {one: sum(len(part.values) for part in table.column(one).chunks) for one in _lists_in(table.schema)}
+        return _Half(name, table.schema, table.num_rows, entries, lambda names, n: table.select(names).to_batches(n))
+
+    return _read(half("requests", requests), half("chunks", chunks), None)
+
+
+def _lists_in(schema: Any) -> list[str]:
+    return [field.name for field in schema if field.name in ("chunk_ns", *RAGGED) and hasattr(field.type, "value_type")]
+
+
+def _check_schema(half: _Half, needed: set[str]) -> None:
+    """Raises ``RecordsError`` for a table that is not ours, of a newer Plimsoll, or without one of these columns."""
+    version = (half.schema.metadata or {}).get(_SCHEMA_KEY)
+    if version is None:
+        raise RecordsError(f"{half.name}: no Plimsoll schema version inside. Give the directory of a Plimsoll run")
+    if int(version) > SCHEMA_VERSION:
+        raise RecordsError(
+            f"{half.name}: written with records schema {int(version)}, this Plimsoll reads up to "
+            f"{SCHEMA_VERSION}. Install the Plimsoll that wrote it, or a newer one"
+        )
+    if missing := sorted(needed - {*half.schema.names}):
+        raise RecordsError(f"{half.name}: columns {', '.join(missing)} are missing. Measure again, or restore the file")
+
+
+def _read(requests: _Half, chunks: _Half, visit: Callable[[Records], object] | None) -> Records:
+    """The records of two tables, each batch checked as it comes. Raises ``RecordsError``."""
+    _check_schema(requests, {*COLUMNS} - {*LATER})
+    _check_schema(chunks, {"query_id", "sample_ix", "phase", "chunk_ns"})
+    live = "media_start_ns" in requests.schema.names
+    if live and (missing := {*SESSION_COLUMNS, *RAGGED} - {*requests.schema.names, *chunks.schema.names}):
+        raise RecordsError(
+            f"the session columns {', '.join(sorted(missing))} are missing. Measure again, or restore the files"
+        )
+    n = requests.rows
+    own_columns = SESSION_COLUMNS if live else ()
+    columns = {name: _Column(name, n, COLUMNS.get(name, "i8")) for name in (*COLUMNS, *own_columns)}
+    texts = {name: _Texts(name, _ENUMS.get(name)) for name in (*_ENUMS, "error", "server_timing", "slice")}
+    lists = {name: _Lists(name, n, chunks.entries.get(name, 0)) for name in ("chunk_ns", *(RAGGED if live else ()))}
+
+    def records(held: Mapping[str, Any], listed: Mapping[str, Any]) -> Records:
+        session = None
+        if live:
+            ragged = {name: listed[name] for name in RAGGED}
+            session = freeze({name: held[name] for name in own_columns}, ragged, texts["slice"].table)
+        values, offsets = listed["chunk_ns"]
+        fixed = MappingProxyType({name: held[name] for name in COLUMNS})
+        return Records(fixed, values, offsets, texts["error"].table, texts["server_timing"].table, session)
+
+    wanted = [name for name in columns if name in requests.schema.names]
+    rows = max(1, min(_ROWS, _ENTRIES * max(1, chunks.rows) // max(1, *(one.size for one in lists.values()))))
+    batches = requests.batches(wanted, rows), chunks.batches([*_KEYS, "phase", *lists], rows)
+    for left, right in _abreast(*batches):
+        here = {
+            name: texts[name].places(left.column(name)) if name in texts else _numbers(left.column(name), name)
+            for name in wanted
+        }
+        _add_later(here)
+        if any(not np.array_equal(here[key], _numbers(right.column(key), key)) for key in _KEYS):
+            raise RecordsError(_UNLIKE)
+        listed = {name: _lists(right.column(name), name) for name in lists}
+        for name, column in columns.items():
+            column.add(here[name])
+        for name, one in lists.items():
+            one.add(*listed[name])
+        if visit is not None:
+            visit(records(here, listed))
+    found = records({name: one.whole() for name, one in columns.items()}, {n: one.whole() for n, one in lists.items()})
+    found = replace(found, errors=tuple(found.errors), timings=tuple(found.timings))
+    spans = {name: one.span for name, one in (columns | lists).items()}
+    if problem := contradiction(found, spans):
         raise RecordsError(f"{problem}. Measure again, or restore the files")
-    return records
+    return found
+
+
+def _abreast(left: Iterable[Any], right: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """The batches of two tables, cut so that both have the same rows. Raises ``RecordsError`` where one has more."""
+    others, b = iter(right), None
+    for a in left:
+        while a.num_rows:
+            if b is None or not b.num_rows:
+                b = next(others, None)
+                if b is None:
+                    raise RecordsError(_UNLIKE)
+                continue
+            n = min(a.num_rows, b.num_rows)
+            yield a.slice(0, n), b.slice(0, n)
+            a, b = a.slice(n), b.slice(n)
+    if (b is not None and b.num_rows) or any(more.num_rows for more in others):
+        raise RecordsError(_UNLIKE)
+
+
+class _Column:
+    """A column that comes a batch at a time: one value as long as no row has another."""
+
+    def __init__(self, name: str, n: int, dtype: str) -> None:
+        self.name, self.n, self.dtype = name, n, np.dtype(dtype)
+        self.span = (0, 0)
+        self._at, self._array = 0, np.empty(0, self.dtype)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Raises ``RecordsError`` for numbers that the schema's type doesn't hold."""
+        low, high = span_of(values)
+        limits = np.iinfo(self.dtype)
+        if low < limits.min or high > limits.max:
+            raise RecordsError(
+                f"column {self.name} holds numbers that are too large. Measure again, or restore the file"
+            )
+        least, most = self.span if self._at else (low, high)
+        self.span = min(low, least), max(high, most)
+        if not len(self._array) and self.span[0] != self.span[1]:
+            self._array = np.empty(self.n, self.dtype)
+            self._array[: self._at] = least
+        if len(self._array):
+            self._array[self._at : self._at + len(values)] = values
+        self._at += len(values)
+
+    def whole(self) -> npt.NDArray[Any]:
+        if not len(self._array):
+            return np.broadcast_to(np.array(self.span[0], self.dtype), (self.n,))
+        self._array.setflags(write=False)
+        return self._array
+
+
+class _Lists:
+    """Lists that come a batch at a time, of at most ``size`` entries."""
+
+    def __init__(self, name: str, n: int, size: int) -> None:
+        self.name, self.size, self.span = name, size, (0, 0)
+        self._values, self._offsets = np.empty(size, np.int64), np.zeros(n + 1, np.int64)
+        self._row = self._at = 0
+
+    def add(self, values: IntArray, offsets: IntArray) -> None:
+        """Raises ``RecordsError`` for lists that are none."""
+        if offsets[-1] != len(values) or bool((offsets[1:] < offsets[:-1]).any()):
+            rows = len(self._offsets) - 1
+            raise RecordsError(
+                f"the lists of {self.name} are not those of {rows} rows. Measure again, or restore the files"
+            )
+        low, high = span_of(values)
+        least, most = self.span if self._at else (low, high)
+        self.span = (min(low, least), max(high, most)) if len(values) else self.span
+        self._offsets[self._row + 1 : self._row + len(offsets)] = offsets[1:] + self._at
+        self._values[self._at : self._at + len(values)] = values
+        self._row, self._at = self._row + len(offsets) - 1, self._at + len(values)
+
+    def whole(self) -> tuple[IntArray, IntArray]:
+        for array in (self._values, self._offsets):
+            array.setflags(write=False)
+        return self._values[: self._at], self._offsets
+
+
+class _Texts:
+    """A column of strings as places in ``table``: an enumeration's names, or texts in order of appearance."""
+
+    def __init__(self, name: str, names: tuple[str, ...] | None) -> None:
+        self.name, self.fixed, self.table = name, names is not None, list(names or ())
+        self._known = {text: place for place, text in enumerate(self.table)}
+        self._dictionary: Any = None
+        self._map = np.empty(0, np.int64)
+
+    def places(self, column: Any) -> npt.NDArray[Any]:
+        """Places of a batch's strings, -1 for null. Raises ``RecordsError``."""
+        import pyarrow as pa
+
+        held = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(held) or pa.types.is_large_string(held)):
+            raise RecordsError(f"column {self.name} holds {column.type}, not texts. Measure again, or restore the file")
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        if self._dictionary is None or not encoded.dictionary.equals(self._dictionary):
+            self._dictionary, self._map = encoded.dictionary, self._placed(encoded.dictionary.to_pylist())
+        return np.asarray(self._map[_numbers(encoded.indices, self.name)])
+
+    def _placed(self, texts: list[Any]) -> npt.NDArray[Any]:
+        """The place of each of a dictionary's texts, and -1 after the last."""
+        if None in texts:
+            raise RecordsError(f"column {self.name} lacks some of its texts. Measure again, or restore the file")
+        unknown = sorted({*texts} - {*self._known}) if self.fixed else []
+        if unknown:
+            raise RecordsError(f"requests: unknown value {unknown[0]!r}. Install the Plimsoll that wrote it")
+        for text in texts:
+            if text not in self._known:
+                self._known[text] = len(self.table)
+                self.table.append(text)
+        return np.array([*(self._known[text] for text in texts), -1], COLUMNS.get(self.name, "i8"))
 
 
 def _add_later(columns: dict[str, npt.NDArray[Any]]) -> None:
     """Fill the columns that an older run directory lacks. Its server counted both ends of a request or neither."""
+    if "attempts" not in columns:
+        columns["attempts"] = once(columns["sent_ns"])  # it may have repeated some, and didn't say which
     if "n_in_from" not in columns:
         told = np.where(columns["tokens_from"] == TokensFrom.USAGE, int(TokensFrom.USAGE), int(TokensFrom.PLAN))
         columns["n_in_from"] = np.where(columns["n_in"] >= 0, told, int(TokensFrom.NONE))
-    columns.setdefault("n_asked", np.full(len(columns["n_in"]), -1, np.int64))
+    columns.setdefault("n_asked", np.broadcast_to(np.int64(-1), (len(columns["n_in"]),)))
 
 
-def _lists(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """(values, offsets) of a column of lists of whole numbers. Raises ``RecordsError`` for anything else."""
+def _lists(lists: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """(values, offsets) of an Arrow array of lists of whole numbers. Raises ``RecordsError`` for anything else."""
     import pyarrow as pa
 
-    lists = column.combine_chunks()
     if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
         raise RecordsError(f"column {name} holds {lists.type}, not lists. Measure again, or restore the file")
     if lists.null_count:  # never in our own files, which are read without pyarrow.compute: 0.05 s to load
         return _numbers(lists.flatten(), name), offsets_of(_numbers(lists.value_lengths(), name))
     ends = _numbers(lists.offsets, name).astype(np.int64)
     return _numbers(lists.values[ends[0] : ends[-1]], name), ends - ends[0]
-
-
-def _decode(column: Any, name: str, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
-    """Indices into ``names`` (or into the texts found, -1 for null) of a column of strings. Raises ``RecordsError``."""
-    import pyarrow as pa
-
-    encoded = column.combine_chunks()
-    held = encoded.type.value_type if pa.types.is_dictionary(encoded.type) else encoded.type
-    if not (pa.types.is_string(held) or pa.types.is_large_string(held)):
-        raise RecordsError(f"column {name} holds {encoded.type}, not texts. Measure again, or restore the file")
-    encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-    found = tuple(encoded.dictionary.to_pylist())
-    if None in found:
-        raise RecordsError(f"column {name} lacks some of its texts. Measure again, or restore the file")
-    ix = _numbers(encoded.indices, name).astype(np.int64)
-    if names is None:
-        return ix, found
-    unknown = sorted(set(found) - set(names))
-    if unknown:
-        raise RecordsError(f"requests: unknown value {unknown[0]!r}. Install the Plimsoll that wrote it")
-    table = np.array([names.index(text) for text in found] + [-1], np.int64)
-    return table[ix], names
 
 
 # -- chunks that one read brought together -----------------------------------------------------------------------------

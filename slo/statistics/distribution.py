@@ -81,6 +81,30 @@ def _filled(sorted_values: FloatArray) -> int:
     return n
 
 
+#: What a processor's cache holds of one array, several times over.
+BLOCK = 1 << 17
+
+
+def ascending(times: IntArray) -> IntArray:
+    """A sorted copy. Times of a run are nearly in order already, which takes a third of the time to sort."""
+    found = np.array(times)
+    far = len(found) - BLOCK // 2
+    # What stands near its place needs little room to be merged there; quicksort needs none at all.
+    near = far <= 0 or bool((found[-far:] >= np.maximum.accumulate(found)[:far]).all())
+    found.sort(kind="stable" if near else "quicksort")
+    return found
+
+
+def at_most(values: IntArray, limits: FloatArray) -> IntArray:
+    """int64[limits]: how many of the values are at or below each of a few limits; they need no order."""
+    found = np.zeros(len(limits), np.int64)
+    whole = np.floor(limits).astype(np.int64).tolist()
+    for first in range(0, len(values), BLOCK):
+        block = values[first : first + BLOCK]
+        found += [np.count_nonzero(block <= limit) for limit in whole]
+    return found
+
+
 def u_errors(first: FloatArray, second: FloatArray, inflated: float = 1.0) -> float:
     """Mann-Whitney's U in standard errors, positive where values of ``first`` are the larger ones; ties count half.
 
@@ -140,13 +164,15 @@ class HdrConfig:
     def index(self, values: npt.ArrayLike) -> IntArray:
         """Index of the count that holds each value; values int64 in 0..highest."""
         v = np.asarray(values, np.int64)
-        masked = v | ((self.sub_count - 1) << self.unit_magnitude)
-        _, bits = np.frexp(masked.astype(np.float64))
-        # float64 may round a value just under a power of two up to it: one bit too many.
-        bits = bits.astype(np.int64)
-        bits -= (masked >> (bits - 1)) == 0
-        bucket = bits - self.unit_magnitude - self.half_magnitude - 1
-        return np.asarray((bucket << self.half_magnitude) + (v >> (bucket + self.unit_magnitude)), np.int64)
+        # A float64 holds the place of the highest bit and the bits that follow it side by side, as a count's index does.
+        # Low bits decide nothing and are cleared where rounding to a float64 could carry them up.
+        found = (np.where(v >> 53, v & ~1023, v) if v.max(initial=0) >> 53 else v).astype(np.float64).view(np.int64)
+        found >>= 52 - self.half_magnitude
+        found -= (1022 + self.half_magnitude + self.unit_magnitude) << self.half_magnitude
+        narrow = v < self.sub_count << self.unit_magnitude
+        if narrow.any():
+            np.copyto(found, v >> self.unit_magnitude, where=narrow)
+        return np.asarray(found, np.int64)
 
     def bounds(self, index: npt.ArrayLike) -> tuple[IntArray, IntArray]:
         """Lowest and highest value that share each count."""

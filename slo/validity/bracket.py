@@ -21,7 +21,7 @@ from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import Ends, ObjectiveVerdict, Outcome
 from plimsoll.slo.records.records import COLUMNS, SESSION_TIMES, BoolArray, IntArray, Records, SessionTable, Status
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import ascending, quantile
 from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
@@ -49,12 +49,23 @@ def _stretches(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray
     At a moment that no request's time from due to over covers, the endpoint is empty, and would have been with a
     perfect generator, which is never behind: what was before is forgotten.
     """
-    rows = np.flatnonzero(records["status"] != Status.UNSENT)
-    rows = rows[np.argsort(records["due_ns"][rows], kind="stable")]
-    due, done = records["due_ns"][rows], records["done_ns"][rows]
-    over = np.where((done == -1) | np.isin(records["status"][rows], _GIVEN_UP), _FAR, done)
+    status = records.columns["status"]
+    rows = np.flatnonzero(status != Status.UNSENT)
+    due = records["due_ns"][rows]
+    if bool((due[1:] < due[:-1]).any()):
+        order = np.argsort(due, kind="stable")
+        rows, due = rows[order], due[order]
+    done = records["done_ns"][rows]
+    over = np.where((done == -1) | one_of(status[rows], _GIVEN_UP), _FAR, done)
     busy = np.maximum.accumulate(over)
     return rows, due, over, np.cumsum(np.append(False, due[1:] >= busy[:-1])[: len(rows)])
+
+
+def one_of(status: npt.NDArray[np.generic], these: Sequence[Status]) -> BoolArray:
+    """bool[n]: the status is one of these."""
+    marked = np.zeros(len(Status), np.bool_)
+    marked[list(these)] = True
+    return np.asarray(marked[status])
 
 
 def reach(records: Records, own: IntArray) -> IntArray:
@@ -67,13 +78,24 @@ def reach(records: Records, own: IntArray) -> IntArray:
     rows, due, _, stretch = _stretches(records)
     if not len(rows):
         return result
-    # The running maximum of each stretch: ranks keep the numbers small, and a later stretch is above every earlier one.
-    values, rank = np.unique(own[rows], return_inverse=True)
-    highest = values[np.maximum.accumulate(stretch * len(values) + rank) % len(values)]
-    done = records["done_ns"][rows]
+    ends = np.append(np.flatnonzero(np.diff(stretch)), len(rows) - 1)
+    highest = np.array(own[rows])
+    # The running maximum of each stretch: lifted so that a later stretch is above every earlier one.
+    lift = int(highest.max()) + 1
+    if lift * len(ends) < _FAR:
+        highest += stretch * lift
+        np.maximum.accumulate(highest, out=highest)
+        highest -= stretch * lift
+    else:
+        for first, end in zip(np.append(0, ends[:-1] + 1).tolist(), (ends + 1).tolist(), strict=True):
+            np.maximum.accumulate(highest[first:end], out=highest[first:end])
+    # Where no later one of the stretch was later, nothing needs to be looked for.
+    rises = np.flatnonzero(highest < highest[ends][stretch])
+    done = records["done_ns"][rows[rises]]
     last = np.searchsorted(due, np.where(done == -1, _FAR, done), side="left") - 1
-    within = np.searchsorted(stretch, stretch, side="right") - 1
-    result[rows] = highest[np.minimum(np.maximum(last, np.arange(len(rows))), within)]
+    last = np.minimum(np.maximum(last, rises), ends[stretch[rises]])
+    result[rows] = highest
+    result[rows[rises]] = highest[last]
     return result
 
 
@@ -86,7 +108,8 @@ def bunched(records: Records, own: IntArray) -> BoolArray:
     """
     rows, due, _, _ = _stretches(records)
     result = np.zeros(len(records), np.bool_)
-    result[rows] = (own[rows] >= lateness.LAG_FLOOR_NS) & _passed(due, due, due + own[rows])
+    late = np.flatnonzero(own[rows] >= lateness.LAG_FLOOR_NS)
+    result[rows[late]] = _passed(due, due[late], due[late] + own[rows[late]])
     return result
 
 
@@ -109,7 +132,7 @@ def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
     if late.any():
         close = int(waited[status == Status.TIMEOUT].min()) - int(reach_ns.max())
         late &= bool((records.ok & (ready != -1) & (waited > close)).any())
-    away = np.flatnonzero(np.isin(status, _OVERLOAD) & (done != -1))
+    away = np.flatnonzero(one_of(status, _OVERLOAD) & (done != -1))
     if len(away):
         late[away] = _bursts(records, own, away)
     return np.asarray(late & records.in_measure)
@@ -119,7 +142,7 @@ def _bursts(records: Records, own: IntArray, away: IntArray) -> BoolArray:
     """bool[away]: of these rows, the first of each stretch, as many as requests of it changed places with something."""
     order, due, over, stretch = _stretches(records)
     left = due + own[order]
-    passed = _passed(due, due, left) | _passed(np.sort(over), due, left)
+    passed = _passed(due, due, left) | _passed(ascending(over), due, left)
     many = np.bincount(stretch, passed, minlength=int(stretch[-1]) + 1)
     place = np.empty(len(records), np.int64)
     place[order] = stretch

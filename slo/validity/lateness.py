@@ -20,7 +20,7 @@ from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.records.queries import deadlines
 from plimsoll.slo.records.records import PACE_CAPTURE, BoolArray, FloatArray, IntArray, Records
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import BLOCK, ascending, quantile
 from plimsoll.slo.validity.generator import Check
 
 LAG_FLOOR_NS = 1_000_000
@@ -29,6 +29,8 @@ UNTOUCHED_FLOOR_NS = 5_000_000
 #: With fewer values the p99 is the maximum, and is judged as one.
 P99_NEEDS = 100
 RATE_TOLERANCE = 0.01
+#: Rows whose order is found at once.
+_MANY = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,26 @@ def first_of_each_query(taken: Records) -> Records:
     A query is issued when its first sample is: the others wait for it, and in an offline run for a turn on the wire.
     That is the scenario's doing and part of their latency, not the generator's lateness.
     """
-    order = np.lexsort((taken["ready_ns"], taken["query_id"]))
-    query = taken["query_id"][order]
+    query, ready = taken["query_id"], taken["ready_ns"]
+    if len(query) and bool((np.diff(query) >= 0).all()):  # of a run that was sealed: a query's samples are together
+        starts = firsts(query)
+        if len(starts) == len(query):
+            return taken
+        least = np.repeat(np.minimum.reduceat(ready, starts), np.diff(starts, append=len(query)))
+        least = np.flatnonzero(ready == least)
+        return taken.select(least[firsts(query[least])])
+    order = np.lexsort((ready, query))
+    query = query[order]
     return taken.select(np.sort(order[np.append(True, np.diff(query) != 0)[: len(order)]]))
+
+
+def firsts(query_id: IntArray) -> IntArray:
+    """int64[queries]: the first row of each query, the queries in order of their ids."""
+    risen = np.diff(query_id)
+    if not len(risen) or int(risen.min()) >= 0:
+        return np.append(0, np.flatnonzero(risen) + 1)[: len(query_id)]
+    order = np.argsort(query_id, kind="stable")
+    return np.asarray(order[firsts(query_id[order])])
 
 
 def own(records: Records, pooled: bool) -> IntArray:
@@ -61,11 +80,15 @@ def own(records: Records, pooled: bool) -> IntArray:
     ready, sent = records["ready_ns"], records["sent_ns"]
     late = np.where(ready != -1, ready - records["due_ns"], 0)
     if bool((records["sample_ix"] > 0).any()):
-        key = records["phase"] * (int(records["query_id"].max(initial=0)) + 1) + records["query_id"]
-        _, query = np.unique(key, return_inverse=True)
-        first = np.full(int(query.max(initial=0)) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, query[ready != -1], late[ready != -1])
-        late = np.where(ready != -1, first[query], 0)
+        key = records["query_id"] - records["phase"] * (int(records["query_id"].max(initial=0)) + 1)
+        order = None if bool((np.diff(key) >= 0).all()) else np.argsort(key, kind="stable")
+        starts = firsts(key if order is None else key[order])
+        lasted = np.where(ready != -1, late, np.iinfo(np.int64).max)
+        first = np.minimum.reduceat(lasted if order is None else lasted[order], starts)
+        whole = np.repeat(first, np.diff(starts, append=len(key)))
+        if order is not None:
+            whole[order] = whole.copy()
+        late = np.where(ready != -1, whole, 0)
     held = np.where((sent != -1) & (ready != -1), sent - ready - np.maximum(records["connect_ns"], 0), 0)
     if pooled:
         held = np.minimum(held, _since_one_was_free(records))
@@ -74,16 +97,27 @@ def own(records: Records, pooled: bool) -> IntArray:
 
 def _since_one_was_free(records: Records) -> IntArray:
     """int64[n]: from the last end of another request of the worker between ready and sent, to sent; else very long."""
-    ready, sent, done, worker = (records[name] for name in ("ready_ns", "sent_ns", "done_ns", "worker"))
+    ready, sent, done = (records[name] for name in ("ready_ns", "sent_ns", "done_ns"))
     since = np.full(len(records), np.iinfo(np.int64).max)
-    for one in np.unique(worker):
-        rows = np.flatnonzero((worker == one) & (sent != -1))
-        over = np.sort(done[(worker == one) & (done != -1)])
+    for mine in by_worker(records).values():
+        rows, ended = mine[sent[mine] != -1], done[mine]
+        over = ascending(ended[ended != -1])
         place = np.searchsorted(over, sent[rows], side="right") - 1
         last = np.where(place >= 0, over[np.maximum(place, 0)] if len(over) else -1, -1)
         freed = last > ready[rows]
         since[rows[freed]] = (sent[rows] - last)[freed]
     return since
+
+
+def by_worker(records: Records) -> dict[int, IntArray]:
+    """The rows of each worker, ascending."""
+    worker = records.columns["worker"]
+    found: dict[int, list[IntArray]] = {}
+    for first in range(0, len(worker), _MANY):
+        order = np.argsort(worker[first : first + _MANY], kind="stable") + first  # of 16 bits: two passes
+        for rows in np.split(order, np.flatnonzero(np.diff(worker[order])) + 1):
+            found.setdefault(int(worker[rows[0]]), []).append(rows)
+    return {one: np.concatenate(parts) for one, parts in found.items()}
 
 
 def summary(values: IntArray) -> Lag:
@@ -271,8 +305,12 @@ def slope(due_ns: IntArray, left_ns: IntArray) -> float:
 
 def counts(times_ns: IntArray, start_ns: int, window_ns: float, windows: int) -> IntArray:
     """int64[windows]: the moments in each window from ``start_ns`` on."""
-    place = ((times_ns - start_ns) / window_ns).astype(np.int64)
-    return np.bincount(place[(place >= 0) & (place < windows)], minlength=windows).astype(np.int64)
+    found = np.zeros(windows + 1, np.int64)
+    for first in range(0, len(times_ns), BLOCK):
+        place = ((times_ns[first : first + BLOCK] - start_ns) / window_ns).astype(np.int64)
+        place[(place < 0) | (place > windows)] = windows
+        found += np.bincount(place, minlength=windows + 1)
+    return found[:windows]
 
 
 def dispersion(times_ns: IntArray, window_ns: float) -> float:
@@ -335,7 +373,7 @@ def compare(
         return None
     ks_p = None
     if process == "poisson" and len(sent_ns) >= MIN_SAMPLES:
-        ks_p = exponential_fit(np.diff(np.sort(sent_ns)).astype(np.float64))
+        ks_p = exponential_fit(np.diff(ascending(sent_ns)).astype(np.float64))
     moved, leaned = _apart(due_ns, ready_ns if left_ns is None else left_ns, window)
     # A ready dispersion of NaN means that everything left at once: certainly not as planned.
     kept = not math.isnan(ready) and abs(moved) <= DISPERSION_TOLERANCE * max(1.0, planned)
