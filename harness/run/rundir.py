@@ -119,7 +119,6 @@ def seal(
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
     theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
     """
-    plan = plan.whole() if isinstance(plan, Blocks) else plan
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
