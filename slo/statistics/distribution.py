@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.slo.statistics.order import Ordered
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -38,13 +40,16 @@ def exact(p: Fraction | str | float) -> Fraction:
     return value
 
 
-def quantile(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+def quantile(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) - 1]``.
-    ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
+    ``sorted_values`` float64[n], ascending, +inf allowed, or what stands for it. Raises ValueError when it is empty.
     """
-    n = _filled(sorted_values)
-    rank = -(-(exact(p) * n) // 1)
-    return float(sorted_values[max(int(rank), 1) - 1])
+    return float(sorted_values[nearest(_filled(sorted_values), [p])[0]])
+
+
+def nearest(n: int, shares: Iterable[Fraction | str | float]) -> list[int]:
+    """Where the nearest rank of each share stands among n ascending values, at least one, counted from 0."""
+    return [max(int(-(-(exact(p) * n) // 1)), 1) - 1 for p in shares]
 
 
 def median(values: npt.NDArray[Any] | Sequence[float]) -> float:
@@ -56,13 +61,13 @@ def median(values: npt.NDArray[Any] | Sequence[float]) -> float:
     return (float(middle[(n - 1) // 2]) + float(middle[n // 2])) / 2
 
 
-def quantile_loadgen(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+def quantile_loadgen(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """MLPerf LoadGen's percentile, ``sorted[floor(p n)]``: one rank above nearest rank when p n is whole."""
     n = _filled(sorted_values)
     return float(sorted_values[min(int(exact(p) * n // 1), n - 1)])
 
 
-def quantile_linear(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+def quantile_linear(sorted_values: Ordered, p: Fraction | str | float) -> float:
     """Linear interpolation at rank p (n - 1), as numpy, k6 and vLLM do; +inf as soon as an infinite value weighs."""
     n = _filled(sorted_values)
     place = exact(p) * (n - 1)
@@ -74,7 +79,7 @@ def quantile_linear(sorted_values: FloatArray, p: Fraction | str | float) -> flo
     return above if np.isinf(above) else below + (above - below) * part
 
 
-def _filled(sorted_values: FloatArray) -> int:
+def _filled(sorted_values: Ordered) -> int:
     n = len(sorted_values)
     if n == 0:
         raise ValueError("no values: an empty distribution has no quantiles")
@@ -164,7 +169,7 @@ class HdrConfig:
     def index(self, values: npt.ArrayLike) -> IntArray:
         """Index of the count that holds each value; values int64 in 0..highest."""
         v = np.asarray(values, np.int64)
-        # A float64 holds the place of the highest bit and the bits that follow it side by side, as a count's index does.
+        # A float64 holds the place of the highest bit and the bits after it side by side, as a count's index does.
         # Low bits decide nothing and are cleared where rounding to a float64 could carry them up.
         found = (np.where(v >> 53, v & ~1023, v) if v.max(initial=0) >> 53 else v).astype(np.float64).view(np.int64)
         found >>= 52 - self.half_magnitude

@@ -19,39 +19,50 @@ from plimsoll.slo.records.records import FloatArray, IntArray
 HELD = 4_000_000
 #: Values taken at a time: what fits in a processor's cache. It bounds memory and changes no result.
 SLAB = 1 << 17
-#: Buckets to each doubling of a value are 2^BITS, so that those of an HdrHistogram are made of whole ones.
+#: Buckets to each doubling of a value are 2^BITS, so that those of an HdrHistogram are made of whole ones. Of values in
+#: memory the first number does up to so many of them: a table that the cache holds takes half of the time.
 BITS = 15
-#: Values below 1 in size share one bucket, and so do those from 2^54 on, infinity among them.
-_TOP = 54 << BITS
-_ONE = (1023 << BITS) - 1
+_FEWER_BITS, _FEWER, _SOME_BITS = 10, 1 << 24, 13
+#: Values below 2^-UNDER in size share one bucket, and so do those from 2^54 on, infinity among them. Rates and shares
+#: need small ones to be told apart.
+_TOP, _UNDER = 54, 20
 
+_NO_ROWS = np.empty(0, np.int64)
 #: One pass over values with their records: slabs of (values float64[k], rows int64[k], ascending).
 Slabs = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 
 
-def buckets(values: FloatArray) -> IntArray:
-    """int64[n], -_TOP to _TOP: the bucket of each value; it never falls where values rise. No NaN."""
-    bits = np.ascontiguousarray(values).view(np.int64)
-    found: IntArray = bits >> (52 - BITS)
-    if len(bits) and int(bits.min()) < 0:
-        found &= (1 << (BITS + 11)) - 1
-        found -= _ONE
-        np.clip(found, 0, _TOP, out=found)
-        return np.where(bits < 0, -found, found)
-    found -= _ONE
-    return np.clip(found, 0, _TOP, out=found)
+def buckets(values: FloatArray, bits: int = BITS, under: int = 0) -> IntArray:
+    """int64[n]: the bucket of each value, negative for negative ones; it never falls where values rise. No NaN."""
+    whole = np.ascontiguousarray(values).view(np.int64)
+    found: IntArray = whole >> (52 - bits)
+    one, top = _one(bits, under), (_TOP + under) << bits
+    if len(whole) and int(whole.min()) < 0:
+        found &= (1 << (bits + 11)) - 1
+        found -= one
+        np.clip(found, 0, top, out=found)
+        return np.where(whole < 0, -found, found)
+    found -= one
+    return np.clip(found, 0, top, out=found)
+
+
+def _one(bits: int, under: int) -> int:
+    """What a value's leading bits are above its bucket."""
+    return ((1023 - under) << bits) - 1
 
 
 class Folded:
     """Stands for ``ordered`` float64[n], ascending values that are in no memory: ``len``, ``[rank]``, ``searchsorted``.
 
     Ranks and limits are single or arrays, and each call takes one pass over the slabs at most, so ask for many at once.
-    ``counts`` int64[m] and ``cells`` int64[m]: how many values the buckets (``buckets``) that have some hold.
+    ``counts`` int64[m] and ``lows`` float64[m]: how many values the buckets (``buckets``) that have some hold, and
+    where each begins (0: the smallest in size; a negative one where it ends).
     """
 
-    def __init__(self, slabs: Slabs) -> None:
-        self._slabs = slabs
-        self._counts = np.zeros(2 * _TOP + 1, np.int64)
+    def __init__(self, slabs: Slabs, bits: int = BITS, under: int = 0) -> None:
+        self._slabs, self._bits, self._under = slabs, bits, under
+        self._top = (_TOP + under) << bits
+        self._counts = np.zeros(2 * self._top + 1, np.int64)
         self._sums: list[float] = []
         self._ends: IntArray | None = None
         self._opened: dict[int, tuple[FloatArray, IntArray]] = {}
@@ -61,10 +72,11 @@ class Folded:
         """Count some of the values; all of them before the first question."""
         if not len(values):
             return
-        cells = buckets(values)
+        cells = self._cells(values)
         first = int(cells.min())
-        found = np.bincount(cells - first)
-        self._counts[_TOP + first : _TOP + first + len(found)] += found
+        cells -= first
+        found = np.bincount(cells)
+        self._counts[first : first + len(found)] += found
         self._n += len(values)
         self._sums.append(float(values.sum()))
         self._least, self._most = min(self._least, float(values.min())), max(self._most, float(values.max()))
@@ -73,16 +85,23 @@ class Folded:
         """Count a value that is there so many times."""
         if times:
             self.add(np.array([value]))
-            self._counts[_TOP + int(buckets(np.array([value]))[0])] += times - 1
+            self._counts[self._cells(np.array([value]))[0]] += times - 1
             self._sums.append(value * (times - 1))
             self._n += times - 1
 
     def __len__(self) -> int:
         return self._n
 
+    def _cells(self, values: FloatArray) -> IntArray:
+        found = buckets(values, self._bits, self._under)
+        found += self._top
+        return found
+
     @property
-    def cells(self) -> IntArray:
-        return np.flatnonzero(self._counts) - _TOP
+    def lows(self) -> FloatArray:
+        cells = np.flatnonzero(self._counts) - self._top
+        begin = ((np.abs(cells) + _one(self._bits, self._under)) << (52 - self._bits)).view(np.float64)
+        return np.copysign(np.where(cells == 0, 0.0, begin), cells)
 
     @property
     def counts(self) -> IntArray:
@@ -108,9 +127,11 @@ class Folded:
         inner = np.flatnonzero((asked > 0) & (asked < self._n - 1))
         cells = np.searchsorted(self._before(), asked[inner], side="right") - 1
         self._open(cells)
-        for place, cell, at in zip(inner.tolist(), cells.tolist(), asked[inner].tolist(), strict=True):
-            values, ends = self._opened[cell]
-            found[place] = values[np.searchsorted(ends, at - int(self._before()[cell]), side="right")]
+        order = np.argsort(cells, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1) if len(order) else ():
+            values, ends = self._opened[int(cells[mine[0]])]
+            before = self._before()[cells[mine[0]]]
+            found[inner[mine]] = values[np.searchsorted(ends, asked[inner[mine]] - before, side="right")]
         return found if np.ndim(rank) else found[0]
 
     def searchsorted(self, limit: float | FloatArray, side: str = "left") -> IntArray:
@@ -118,7 +139,7 @@ class Folded:
         limits = np.atleast_1d(np.asarray(limit, np.float64))
         found = np.where((limits > self._most) | ((limits == self._most) & (side == "right")), self._n, 0)
         inner = np.flatnonzero((limits >= self._least) & (limits <= self._most) & (found == 0))
-        cells = buckets(limits[inner]) + _TOP
+        cells = self._cells(limits[inner])
         found[inner] = self._before()[cells]
         self._open(cells[self._counts[cells] > 0])
         for place, cell in zip(inner.tolist(), cells.tolist(), strict=True):
@@ -149,13 +170,13 @@ class Folded:
             return _distinct([known, *parts], [times, np.ones(waiting, np.int64)])
 
         for values, _ in self._slabs():
-            parts.append(values[wanted[buckets(values) + _TOP]])
+            parts.append(values[wanted[self._cells(values)]])
             waiting += len(parts[-1])
             if waiting > HELD:
                 known, times = settled()
                 parts, waiting = [], 0
         known, times = settled()
-        own = buckets(known) + _TOP
+        own = self._cells(known)
         for cell in missing.tolist():
             inside = slice(*np.searchsorted(own, (cell, cell + 1)).tolist())
             self._opened[cell] = known[inside], np.cumsum(times[inside])
@@ -166,10 +187,13 @@ def _distinct(values: list[FloatArray], times: list[IntArray]) -> tuple[FloatArr
     every, counts = np.concatenate(values), np.concatenate(times)
     if not len(every):
         return every, counts
-    order = np.argsort(every)
-    every = every[order]
+    if not len(times[0]):  # each is there once so far
+        every.sort()
+    else:
+        order = np.argsort(every)
+        every, counts = every[order], counts[order]
     starts = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
-    return every[starts], np.add.reduceat(counts[order], starts)
+    return every[starts], np.add.reduceat(counts, starts)
 
 
 def gathered(slabs: Iterable[tuple[FloatArray, IntArray]]) -> tuple[FloatArray, IntArray]:
@@ -180,6 +204,24 @@ def gathered(slabs: Iterable[tuple[FloatArray, IntArray]]) -> tuple[FloatArray, 
 
 #: Values in ascending order: an array, or what stands for one.
 Ordered = FloatArray | Folded
+
+
+def ranked(values: FloatArray, bits: int | None = None) -> Ordered:
+    """The values in ascending order, for who asks for some ranks and limits: to count many takes a third of sorting.
+
+    ``bits``: of the buckets (``buckets``), for who looks at more than ranks.
+    """
+    if len(values) <= SLAB:
+        return np.sort(values)
+
+    def slabs() -> Iterator[tuple[FloatArray, IntArray]]:
+        for first in range(0, len(values), SLAB):
+            yield values[first : first + SLAB], _NO_ROWS
+
+    found = Folded(slabs, bits or (_FEWER_BITS if len(values) <= _FEWER else _SOME_BITS), _UNDER)
+    for part, _ in slabs():
+        found.add(part)
+    return found
 
 
 class Entries:
@@ -239,6 +281,11 @@ class Entries:
     def ordered(self) -> Ordered:
         """The values, ascending: an array that is sorted once, or what stands for it. Nobody writes to it."""
         return np.sort(self.values) if self._folded is None else self._folded
+
+    @property
+    def ranked(self) -> Ordered:
+        """``ordered``, or what stands for it where nobody has sorted yet: for who asks for some ranks and limits."""
+        return self.ordered if self._folded is not None or "ordered" in self.__dict__ else ranked(self.values)
 
     def mean(self) -> float:
         """The mean of the ascending values; +-inf where one of them is."""

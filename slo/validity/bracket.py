@@ -9,10 +9,10 @@ docs/reference/validity.md has the derivation, and what it assumes. Whoever judg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ import numpy.typing as npt
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import Ends, ObjectiveVerdict, Outcome
+from plimsoll.slo.records.columns import Columns, Lists, blocks
 from plimsoll.slo.records.records import COLUMNS, SESSION_TIMES, BoolArray, IntArray, Records, SessionTable, Status
-from plimsoll.slo.statistics.distribution import ascending, quantile
+from plimsoll.slo.statistics.distribution import BLOCK, ascending, quantile
+from plimsoll.slo.statistics.order import ranked
 from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
@@ -171,36 +173,36 @@ class LowerEnd:
         if not self.doubtful.any():
             return self.records
         given = self.records
-        columns = dict(given.columns)
-        columns["status"] = np.where(self.doubtful, int(Status.OK), columns["status"])
+        columns = {"status": np.where(self.doubtful, int(Status.OK), given.columns["status"])}
         for name in _ANSWER:  # only stamps that answers of this run have
-            if bool((given[name][given.ok] != -1).any()):
+            if bool((given.ok & (given[name] != -1)).any()):
                 columns[name] = np.where(self.doubtful & (given[name] == -1), given["done_ns"], given[name])
-        return _with(given, columns, given.chunk_ns, given.session)
+        return given.with_columns(**columns)
 
     @cached_property
     def times(self) -> Records:
         """``failures``, every time ``by_ns`` earlier but those of chunks; none before it was due."""
-        given = self.failures
-        due, by = given["due_ns"], self.by_ns
-        columns = {name: _earlier(c, due, by) if name in _STAMPS else c for name, c in given.columns.items()}
-        session = given.session
+        given, session = self.failures, self.failures.session
+        columns = self._moved(given.columns, _STAMPS)
         if session is not None:
-            own = {name: _earlier(c, due, by) if name in SESSION_TIMES else c for name, c in session.columns.items()}
-            session = SessionTable(MappingProxyType(own), session.ragged, session.slices)
-        return _with(given, columns, given.chunk_ns, session)
+            session = SessionTable(self._moved(session.columns, SESSION_TIMES), session.ragged, session.slices)
+        return Records(columns, None, None, given.errors, given.timings, session, given.chunks)
 
     @cached_property
     def chunks(self) -> Records:
-        """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly
-        anything needs them.
-        """
+        """``times``, those of chunks as well: apart, because hardly anything needs them."""
         given = self.times
-        lengths = np.diff(given.chunk_offsets)
-        moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self.by_ns, lengths))
-        return _with(given, dict(given.columns), moved, given.session)
+        moved = _Earlier(given.chunks, given["due_ns"], self.by_ns)
+        return Records(given.columns, None, None, given.errors, given.timings, given.session, moved)
 
-    @property
+    def _moved(self, columns: Mapping[str, npt.NDArray[Any]], names: Collection[str]) -> Columns[npt.NDArray[Any]]:
+        """The columns, those of these names earlier; each is made when it is asked for."""
+        due, by = self.records["due_ns"], self.by_ns
+        return Columns(
+            tuple(columns), lambda name: _earlier(columns[name], due, by) if name in names else columns[name]
+        )
+
+    @cached_property
     def by_ns(self) -> IntArray:
         """int64[n]: how much earlier every time is: G, and of what left in a bunch all that it took."""
         whole = np.where(
@@ -209,17 +211,38 @@ class LowerEnd:
         return np.where(self.records.in_measure, whole, 0)
 
 
-def _earlier(times: npt.NDArray[np.generic], due: IntArray, by: IntArray) -> IntArray:
-    at = times.astype(np.int64, copy=False)
-    return np.asarray(np.where(at == -1, -1, np.maximum(at - by, np.minimum(at, due + 1))))
+def _earlier(times: IntArray, due: IntArray, by: IntArray) -> IntArray:
+    found = np.empty(len(times), np.int64)
+    for first in range(0, len(times), BLOCK):
+        part = slice(first, first + BLOCK)
+        at = times[part]
+        found[part] = np.where(at == -1, -1, np.maximum(at - by[part], np.minimum(at, due[part] + 1)))
+    found.setflags(write=False)
+    return found
 
 
-def _with(
-    given: Records, columns: dict[str, npt.NDArray[np.generic]], chunks: IntArray, session: SessionTable | None
-) -> Records:
-    for column in (*columns.values(), chunks):
-        column.setflags(write=False)
-    return Records(MappingProxyType(columns), chunks, given.chunk_offsets, given.errors, given.timings, session)
+class _Earlier(Lists):
+    """The chunk times of records, each earlier as its row is (``due`` and ``by`` int64[n])."""
+
+    def __init__(self, given: Lists, due: IntArray, by: IntArray) -> None:
+        self._given, self._due, self._by = given, due, by
+
+    @property
+    def _offsets(self) -> IntArray:  # type: ignore[override]
+        return self._given.offsets
+
+    @cached_property
+    def _values(self) -> IntArray:  # type: ignore[override]
+        found = np.empty(int(self.offsets[-1]), np.int64)
+        for begin, end in blocks(self.offsets):
+            found[self.offsets[begin] : self.offsets[end]] = self.part(begin, end)
+        found.setflags(write=False)
+        return found
+
+    def part(self, begin: int, end: int) -> IntArray:
+        lengths = np.diff(self.offsets[begin : end + 1])
+        due, by = (np.repeat(column[begin:end], lengths) for column in (self._due, self._by))
+        return _earlier(self._given.part(begin, end), due, by)
 
 
 def lower_end(records: Records, pooled: bool) -> LowerEnd | None:
@@ -381,7 +404,7 @@ def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]
     for name, stamp in (("ttft", "first_token_ns"), ("latency", "done_ns")):
         rows = records.ok & records.in_measure & (records[stamp] != -1)
         took = (records[stamp] - records["due_ns"])[rows]
-        ends = [np.sort(values).astype(np.float64) for values in (np.maximum(took - reached[rows], 0), took)]
+        ends = [ranked(values.astype(np.float64)) for values in (np.maximum(took - reached[rows], 0), took)]
         for q in ("0.5", "0.9", "0.99") if len(took) >= lateness.P99_NEEDS else ("0.5",) if len(took) else ():
             without, whole = (float(quantile(one, q)) for one in ends)
             yield f"p{float(q) * 100:g} of {name}", without, whole
@@ -425,10 +448,7 @@ def as_failures(records: Records) -> Records | None:
     rows = repeated(records) & records.ok
     if not rows.any():
         return None
-    status = np.where(rows, int(Status.CONNECT), records["status"]).astype(np.int8)
-    status.setflags(write=False)
-    columns = MappingProxyType({**records.columns, "status": status})
-    return replace(records, columns=columns)
+    return records.with_columns(status=np.where(rows, int(Status.CONNECT), records.columns["status"]))
 
 
 def with_repeats_failed(

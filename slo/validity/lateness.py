@@ -18,9 +18,11 @@ import numpy.typing as npt
 
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
+from plimsoll.slo.records.columns import blocks
 from plimsoll.slo.records.queries import deadlines
 from plimsoll.slo.records.records import PACE_CAPTURE, BoolArray, FloatArray, IntArray, Records
-from plimsoll.slo.statistics.distribution import BLOCK, ascending, quantile
+from plimsoll.slo.statistics.distribution import BLOCK, ascending, nearest, quantile
+from plimsoll.slo.statistics.order import Folded, ranked
 from plimsoll.slo.validity.generator import Check
 
 LAG_FLOOR_NS = 1_000_000
@@ -123,8 +125,8 @@ def by_worker(records: Records) -> dict[int, IntArray]:
 def summary(values: IntArray) -> Lag:
     if len(values) == 0:
         return Lag(None, None, None)
-    ordered = np.sort(values).astype(np.float64)
-    return Lag(int(quantile(ordered, "0.5")), int(quantile(ordered, "0.99")), int(ordered[-1]))
+    ranks = [*nearest(len(values), ("0.5", "0.99")), len(values) - 1]
+    return Lag(*(int(value) for value in ranked(values.astype(np.float64))[np.array(ranks)]))
 
 
 def tightest(objectives: Sequence[Objective]) -> Objective | None:
@@ -162,7 +164,7 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
         scale, floor, source = tight.threshold, LAG_FLOOR_NS, f"of {tight}"
     else:
         took = (rows["done_ns"] - rows["due_ns"])[rows.ok]
-        scale = quantile(np.sort(took).astype(np.float64), "0.5") if len(took) else 0.0
+        scale = quantile(ranked(took.astype(np.float64)), "0.5") if len(took) else 0.0
         floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
     frame = int(deadlines(rows).max(initial=0)) if any(o.indicator == "frame_missed" for o in objectives) else 0
     if frame > 0 and (tight is None or frame < tight.threshold):
@@ -333,10 +335,24 @@ def exponential_fit(gaps_ns: npt.NDArray[np.float64], grain_ns: float = 0.0) -> 
     mean = float(gaps_ns.mean()) if n else 0.0
     if mean <= 0.0:
         return 0.0
-    fitted = -np.expm1(-np.sort(gaps_ns) / mean)
-    steps = np.arange(n + 1) / n
-    distance = float(max((steps[1:] - fitted).max(), (fitted - steps[:-1]).max()))
+    # Buckets must be narrow against the distance, which is of the order of 1 / sqrt(n).
+    ordered = ranked(gaps_ns, min(max(math.ceil(math.log2(n) / 2), 10), 15))
+    ranks = _farthest(ordered, mean) if isinstance(ordered, Folded) else np.arange(n)
+    fitted = -np.expm1(-ordered[ranks] / mean)
+    distance = float(max(((ranks + 1) / n - fitted).max(), (fitted - ranks / n).max()))
     return float(kolmogorov(math.sqrt(n) * max(0.0, distance - grain_ns / mean)))
+
+
+def _farthest(ordered: Folded, mean: float) -> IntArray:
+    """The ranks of all values that may be the farthest one from the exponential distribution with this mean."""
+    n, counts = len(ordered), ordered.counts
+    fitted = -np.expm1(-np.append(ordered.lows, np.inf) / mean)
+    last = np.cumsum(counts)
+    ends, begins = last / n, (last - counts) / n
+    # In a bucket the values are at least so far, and at most so far.
+    least = max((ends - fitted[1:]).max(), (fitted[:-1] - begins).max()) - 1e-9
+    some = np.flatnonzero((ends - fitted[:-1] >= least) | (fitted[1:] - begins >= least))
+    return np.concatenate([np.arange(last[i] - counts[i], last[i]) for i in some.tolist()])
 
 
 def claimed(due_ns: IntArray, process: str | None) -> str | None:
@@ -450,12 +466,14 @@ def late_sessions(records: Records) -> BoolArray:
     late = np.zeros(len(records), np.bool_)
     if not judged.any():
         return late
-    # Within each session ascending, so that its p99 and its maximum have known places.
-    ordered = lags[np.lexsort((lags, np.repeat(np.arange(len(records)), frames)))]
-    rows = np.flatnonzero(judged)
-    p99 = ordered[offsets[rows] - (-99 * frames[rows] // 100) - 1]
-    most = ordered[offsets[rows + 1] - 1]
-    late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
+    for first, last in blocks(offsets):
+        # Within each session ascending, so that its p99 and its maximum have known places.
+        part = lags[offsets[first] : offsets[last]]
+        ordered = part[np.lexsort((part, np.repeat(np.arange(last - first), frames[first:last])))]
+        rows = np.flatnonzero(judged[first:last]) + first
+        p99 = ordered[offsets[rows] - offsets[first] - (-99 * frames[rows] // 100) - 1]
+        most = ordered[offsets[rows + 1] - offsets[first] - 1]
+        late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
     return late
 
 
