@@ -53,7 +53,7 @@ class Cursor:
     """Takes the samples of a plan one after another. ``width``: more than any place of a sample in its query."""
 
     def __init__(self, plan: Blocks) -> None:
-        self.width = max(int(np.diff(piece.offsets).max(initial=1)) for piece in plan)
+        self.width = max(1, plan.extent().widest)
         self._coming = self._expanded(plan)
         self._held: list[Samples] = []
 

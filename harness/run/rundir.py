@@ -30,7 +30,6 @@ from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file
 from plimsoll.harness.run.gathered import Gathered
-from plimsoll.harness.run.planned import Cursor
 from plimsoll.harness.run.sealing import Missing, Rows
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks, cut
@@ -124,8 +123,9 @@ def seal(
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
     folders += [path for path in spilled(directory.segments, str(manifest["run_id"])) if path not in folders]
     pieces = plan if isinstance(plan, Blocks) else cut(plan)
+    pieces = replace(pieces, known=pieces.extent())
     parts = [records for member in members for records in member.segments]
-    gathered = Gathered(folders, parts, Cursor(pieces).width)
+    gathered = Gathered(folders, parts, max(1, pieces.extent().widest))
     missing = Missing(pieces, members, gathered, int(manifest["t0_monotonic_ns"]), dealing)
     rows = Rows(gathered, pieces, members, missing, chosen)
     cyclic = pieces.head.cyclic
@@ -137,7 +137,7 @@ def seal(
     )
     sealed = Sealed(directory, manifest, scenario, rec.empty(), facts)
     client_stats = [(member.done or {}).get("client", {}) for member in members]
-    write = partial(_write, plan=plan, client_stats=client_stats, answers=answers, rows=rows)
+    write = partial(_write, plan=pieces, client_stats=client_stats, answers=answers, rows=rows)
     try:
         write(sealed)
     except OSError as error:

@@ -58,7 +58,7 @@ _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 #: What is written at once, in rows and in chunks: a row group of each file.
-BLOCK_ROWS, BLOCK_CHUNKS = 1 << 17, 1 << 21
+BLOCK_ROWS, BLOCK_CHUNKS = 1 << 17, 1 << 20
 
 
 def write(blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: IO[bytes]) -> None:

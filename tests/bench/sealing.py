@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from plimsoll.harness.generator.segments import segment_name, write_segment
+from plimsoll.harness.process import arrays
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks
@@ -101,6 +102,7 @@ def seal(folder: Path, rows: int, workers: int) -> None:
     ]
     manifest = {"run_id": "big", "t0_monotonic_ns": 0, "plan_fingerprint": plan.fingerprint, "source_samples": 1}
     facts = GeneratorFacts(open_loop=True, planned=rows, planned_queries=rows, process="poisson")
+    arrays.on_disk(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, clock = time.process_time(), time.monotonic()
     sealed = rundir.seal(directory, manifest, scenario.to_mapping(), plan.pieces, members, facts)
