@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What only computes gives way to what keeps time beside it.
 YIELD := nice -n 10
-# The names of tests that passed at their second try, over all stages of one make: printed last, and six fail it.
+# The names of tests that passed at their second try, over all stages of one make: printed last, and three fail it.
 TRIES := build/second-tries
 export PLIMSOLL_SECOND_TRIES := $(CURDIR)/$(TRIES)
 

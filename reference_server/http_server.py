@@ -32,6 +32,9 @@ from plimsoll.reference_server.transports.http_calls import error_body, refusals
 from plimsoll.reference_server.transports.websocket import Sessions
 from plimsoll.reference_server.values.errors import RequestError, unavailable
 
+_ROUNDS = 6
+"""A request that lies in the kernel is read, parsed and begun in so many rounds of the event loop at most. When the
+server itself stood still, its timer comes before all of them."""
 _LAST_WORDS_S = 1.0
 """How long a connection that was turned away may take to read why."""
 _MAX_REASON = 200
@@ -124,10 +127,15 @@ class Door:
         if self._timer is None:
             self._timer = loop.call_later(self._head_s, self._sweep)
 
-    def _sweep(self) -> None:
-        """Close whoever has been too slow; entries are in the order in which they began."""
-        self._timer = None
+    def _sweep(self, rounds: int = _ROUNDS) -> None:
+        """Close whoever has been too slow, so many rounds of the loop later; entries are in the order in which they
+        began.
+        """
         loop = asyncio.get_running_loop()
+        if rounds:
+            loop.call_soon(self._sweep, rounds - 1)
+            return
+        self._timer = None
         for connection, since in list(self._heads.items()):
             if since + self._head_s > loop.time():
                 self._timer = loop.call_at(since + self._head_s, self._sweep)

@@ -25,6 +25,7 @@ from plimsoll.reports.parts.measures import HEARD, LIVE, Measures, measures
 from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from plimsoll.reports.parts.provenance import Attempt, attempts_part, run_part
 from plimsoll.reports.sections.accuracy import Accuracy
+from plimsoll.reports.sections.agents import Agents
 from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.failures import Failures
@@ -89,6 +90,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     )
     speech: Speech | None = Field(default=None, description="words, playback and audio; null: no audio went either way")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
+    agents: Agents | None = Field(default=None, description="who sent the run; absent: one host did")
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -96,7 +98,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        return self.model_dump(mode="json", by_alias=True, exclude=None if self.sections else {"sections"})
+        absent = {name for name in ("agents", "sections") if not getattr(self, name)}
+        return self.model_dump(mode="json", by_alias=True, exclude=absent)
 
 
 def json_schema() -> dict[str, Any]:
@@ -123,6 +126,7 @@ def build(manifest: Mapping[str, Any], scenario: Mapping[str, Any], records: Rec
         *broken,
         *judged.promises.notes,
         *cancellation_notes(judged.cancelled),
+        *(made["agents"].notes if made["agents"] is not None else ()),
     ]
     return Report(
         run=run_part(manifest, scenario, judged.facts.open_loop),

@@ -118,13 +118,15 @@ _WANTED: Mapping[str, type | tuple[type, ...]] = {
     "version": str,
     "code": str,
     "workers": (int, type(None)),
+    "region": (str, type(None)),
     "host": dict,
 }
 
 
 @dataclass(slots=True)
 class Agent:
-    """One agent that said hello. ``key``: its name in the transport; ``shards``: its part of the run.
+    """One agent that said hello. ``key``: its name in the transport; ``region``: a label, of whoever started it;
+    ``shards``: its part of the run.
 
     ``lost``: why it is gone, in words; ``over``: it has handed everything over; ``echoes``: of the measurement under
     way; ``before`` and ``after``: its clock when the run began and when it was over; ``heard_s``: when it last said
@@ -136,6 +138,7 @@ class Agent:
     host: Mapping[str, Any]
     version: str
     workers: int | None
+    region: str | None = None
     accepted: bool = False
     shards: Sequence[int] = ()
     ready: Mapping[str, Any] | None = None
@@ -186,8 +189,8 @@ class Agent:
 
     def fact(self) -> dict[str, Any]:
         """What the manifest says of it. ``cpu_s``: processor time of its site from t0 on, without its workers."""
-        fact: dict[str, Any] = {"name": self.name, "host": dict(self.host), "plimsoll": self.version}
-        fact |= {"shards": list(self.shards), "lost": self.lost}
+        fact: dict[str, Any] = {"name": self.name, "region": self.region, "host": dict(self.host)}
+        fact |= {"plimsoll": self.version, "shards": list(self.shards), "lost": self.lost}
         if self.over is not None and math.isfinite(self.over["cpu_s"]):
             fact["cpu_s"] = self.over["cpu_s"]
         for when, offset in (("clock", self.before), ("clock_after", self.after)):
@@ -237,7 +240,8 @@ class Roster:
                 name, "its hello can't be read: is it another version of Plimsoll? Install the master's there"
             )
         version, code = one_line(message["version"], NAME), one_line(message["code"], NAME)
-        agent = Agent(key, name, _host(message["host"]), version, message["workers"], heard_s=now_s)
+        region = one_line(message["region"], NAME) if message.get("region") else None
+        agent = Agent(key, name, _host(message["host"]), version, message["workers"], region, heard_s=now_s)
         if version != self._version:
             reason = f"it has Plimsoll {version}, the master {self._version}. Install the master's version there"
         elif code != self._code:

@@ -42,7 +42,8 @@ from plimsoll.harness.run.crew import split_workers
 from plimsoll.harness.run.workforce import Member, OnStatus
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
-from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.plan.blocks import Survey
+from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.scenarios.spec import Scenario, parse
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 from plimsoll.slo.records.records import Records
@@ -83,7 +84,7 @@ class Fleet:
         self._expected = expected
         self._patience_s, self._silence_s, self._lead_ns = patience_s, silence_s, lead_ns
         self._roster = Roster(package_version(), code_digest(), expected)
-        self._plan: Plan | None = None
+        self._plan: Survey | None = None
         self._scenario: Scenario | None = None
         self._notice: Callable[[str], None] = lambda text: None
         self._on_status: OnStatus = lambda member, message: None
@@ -113,7 +114,7 @@ class Fleet:
 
     # -- before the run -----------------------------------------------------------------------------------------
 
-    async def gather(self, plan: Plan, wanted: int, notice: Callable[[str], None]) -> int:
+    async def gather(self, plan: Survey, wanted: int, notice: Callable[[str], None]) -> int:
         """Wait until enough agents are there; ``wanted`` is how many workers an agent has that does not say."""
         self._plan, self._notice = plan, notice
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._watch())]
@@ -151,7 +152,7 @@ class Fleet:
         await self._until(lambda: all(agent.ready or agent.faults or agent.lost for agent in self._agents))
         faults = [*(text for agent in self._agents for text in agent.faults), *self._gone()]
         if not faults and self._plan is not None:
-            faults = differences(self._agents, self._plan.fingerprint(), payloads)
+            faults = differences(self._agents, self._plan.fingerprint, payloads)
         if not faults:
             await self._measure_clocks()
             faults = self._gone()
@@ -229,7 +230,7 @@ class Fleet:
         plan, scenario = self._plan, self._scenario
         if spoiled and plan is not None and scenario is not None:
             kept = [records for member in self.members for records in member.segments]
-            merged = intervals.counted(self._folder, kept, intervals.marking(scenario, lambda: plan))
+            merged = intervals.counted(self._folder, kept, intervals.marking(scenario, plan))
         intervals.write(merged, self._t0_wall_ns, self._folder.parent)
 
     def kill_unfinished(self) -> None:

@@ -21,7 +21,7 @@ from plimsoll.harness.distributed.fleet_messages import batches
 from plimsoll.harness.generator.segments import read_segment
 from plimsoll.harness.process.writing import whole
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
 from plimsoll.slo.records import cancelled
@@ -150,11 +150,10 @@ def split(rows: Iterable[Row], room: int) -> Iterator[list[Row]]:
 FILE = "intervals.hlog"
 
 
-def marking(scenario: Scenario, build: Callable[[], Plan]) -> Callable[[Records], Records]:
-    """How queries that the scenario cancels on purpose are set apart. ``build`` makes the plan if needed."""
+def marking(scenario: Scenario, plan: Extent) -> Callable[[Records], Records]:
+    """How queries that the scenario cancels on purpose are set apart."""
     if not scenario.cancel:
         return lambda records: records
-    plan = build()
     return lambda records: cancelled.marked(
         records, cancellation.chosen(scenario.cancel, scenario.seed, plan, records["query_id"])
     )

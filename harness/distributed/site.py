@@ -49,7 +49,7 @@ from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.secrecy.redaction import Guarded
 from plimsoll.harness.transport.client import Target
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.blocks import Extent, Survey
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.foreign import one_line
@@ -144,6 +144,8 @@ class Statuses:
 
 # -- the site ------------------------------------------------------------------------------------------------------
 
+#: The environment variable with this host's region, for agents that Locust's own command line starts.
+REGION = "PLIMSOLL_REGION"
 #: How often the folder of segments is looked at.
 LOOK_S = 0.2
 #: When the master is gone, how long the workers have to write what they measured.
@@ -264,7 +266,7 @@ class Site:
         if protocol.prepare is not None:
             target = await protocol.prepare(target)
         payloads, plan, samples = await asyncio.to_thread(_study, scenario)
-        self._chosen = marking(scenario, lambda: plan)
+        self._chosen = marking(scenario, plan)
         self._mine = [int(shard) for shard in message["mine"]]
         run_id, shards, dealing = str(message["run_id"]), int(message["shards"]), message["dealing"]
         self._run_id = run_id
@@ -292,7 +294,7 @@ class Site:
         )
 
     def _write_ahead(
-        self, message: Mapping[str, Any], scenario: Scenario, target: Target, plan: Plan, samples: int
+        self, message: Mapping[str, Any], scenario: Scenario, target: Target, plan: Survey, samples: int
     ) -> None:
         """What `plimsoll report --agent-folder` needs, should nobody take these rows in."""
         assert self._directory is not None
@@ -304,13 +306,13 @@ class Site:
             target_url=target.url,
             model=target.model,
             bundled=None,
-            fingerprint=plan.fingerprint(),
+            fingerprint=plan.fingerprint,
             workers=shards,
         )
         manifest["source_samples"] = samples
         self._ahead = Ahead(self._directory, f"agent {self._name}", self._tell)
         facts, mine = planned(scenario, plan, shards), tuple(self._mine)
-        self._ahead.prepare(manifest, public, plan, facts, message["dealing"], self._name, mine)
+        self._ahead.prepare(manifest, public, plan.pieces, facts, message["dealing"], self._name, mine)
 
     def _heard(self, member: Member, message: Mapping[str, Any]) -> None:
         self._statuses.add(member.index, message)
@@ -413,14 +415,14 @@ class Site:
             self.over.set()
 
 
-def _study(scenario: Scenario) -> tuple[str, Plan, int]:
+def _study(scenario: Scenario) -> tuple[str, Survey, int]:
     """Digest of the payloads, the whole plan, and how many payloads there are."""
     source = scenario.source_object()
-    return payload_digest(source), scenario.build(len(source)), len(source)
+    return payload_digest(source), scenario.blocks(len(source)).held().survey(), len(source)
 
 
 def host_limits(
-    plan: Plan, target: Target, shards: int, mine: int, host: limits.HostLimits
+    plan: Extent, target: Target, shards: int, mine: int, host: limits.HostLimits
 ) -> tuple[list[str], list[str]]:
     """(errors, warnings): what ``mine`` of so many shards are sure to use up here, and what they may."""
     whole = needed(plan, target, shards)
@@ -456,10 +458,11 @@ async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, An
 
 
 def main() -> int:
-    """Entry point: ``--name NAME --workers N``."""
+    """Entry point: ``--name NAME --workers N --region NAME``."""
     parser = argparse.ArgumentParser(prog="python -m plimsoll.harness.distributed.site")
     parser.add_argument("--name", default=None)
     parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--region", default=os.environ.get(REGION))
     given = parser.parse_args()
     outlet.install()
     say, host = Voice(), host_facts()
@@ -470,6 +473,7 @@ def main() -> int:
         "version": package_version(),
         "code": code_digest(),
         "workers": given.workers,
+        "region": given.region or None,
         "host": host,
     }
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):

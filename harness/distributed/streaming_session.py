@@ -47,7 +47,8 @@ from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.reports.parts.provenance import public_command
 from plimsoll.scenarios.loops import closed_plan
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.blocks import Blocks, cut
+from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.slo.records.records import Records, from_arrays
 from plimsoll.slo.validity.accounts import digests
 from plimsoll.slo.validity.generator import GeneratorFacts
@@ -219,7 +220,7 @@ class Gathered:
             if self._ahead is not None:
                 self._ahead.close()
 
-    def _manifest(self, about: About, promises: Promises, plan: Plan, workers: int) -> dict[str, Any]:
+    def _manifest(self, about: About, promises: Promises, plan: Blocks, workers: int) -> dict[str, Any]:
         return manifest.build(
             run_id=about.run_id,
             started_at=datetime.fromtimestamp(self.t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
@@ -279,9 +280,9 @@ def later(records: Records, shift_ns: int) -> Records:
     return from_arrays(columns, records.chunk_ns + shift_ns, records.chunk_offsets, records.errors, records.timings)
 
 
-def _plan(users: int) -> Plan:
+def _plan(users: int) -> Blocks:
     """A closed loop of so many slots; there is no list of queries to work off."""
-    return closed_plan(np.zeros(1, np.int64), Stop(min_queries=0, min_duration_ns=0), 0, slots=max(users, 1))
+    return cut(closed_plan(np.zeros(1, np.int64), Stop(min_queries=0, min_duration_ns=0), 0, slots=max(users, 1)))
 
 
 def _scenario(about: About, promises: Promises) -> dict[str, Any]:

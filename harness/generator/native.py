@@ -125,7 +125,7 @@ class NativeRun:
             outstanding_limit=load.outstanding_limit,
             send_request_id=target.send_request_id,
             stamping=target.stamps == "kernel",
-            spin_ns=spin_of(load.plan.head, load.plan.extent()) if target.spin_ns is None else target.spin_ns,
+            spin_ns=spin_of(load.plan.extent()) if target.spin_ns is None else target.spin_ns,
             held_limit=self._budget,
             waiting_limit=self._waiting,
         )
@@ -391,15 +391,15 @@ class NativeRun:
         }
 
 
-def spin_of(plan: Plan, extent: Extent, most_ns: int = SPIN_NS, workers: int = 1) -> int:
+def spin_of(plan: Extent, most_ns: int = SPIN_NS, workers: int = 1) -> int:
     """How long before a due time to stay awake: enough to hide a timer's wake-up, for at most a quarter of a core.
 
     ``most_ns`` if it costs no more than that: each of ``workers`` has so many of the plan's queries (of a shard: 1).
     It takes the median lag from about 30 us to none, and keeps requests that are due together from leaving together: a
-    wake-up 30 us late sends whatever became due meanwhile at once. ``plan``: any piece of it.
+    wake-up 30 us late sends whatever became due meanwhile at once.
     """
-    span = extent.last_ns - extent.first_ns if plan.open_loop else 0
-    return min(most_ns, int(SPIN_SHARE * workers * span / extent.n_queries)) if span else 0
+    span = plan.last_ns - plan.first_ns if plan.open_loop else 0
+    return min(most_ns, int(SPIN_SHARE * workers * span / plan.n_queries)) if span else 0
 
 
 class _Feed:

@@ -27,7 +27,8 @@ import resource
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ from plimsoll.harness.secrecy.redaction import Guarded, masked
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.held import binary_cost, text_cost
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.plan.blocks import Blocks, cut
+from plimsoll.scenarios.plan.blocks import Blocks, Measure, cut
+from plimsoll.scenarios.plan.plan import Fingerprint, Plan
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import FloatArray, Records, Status
@@ -106,17 +108,26 @@ class Worker:
         source = scenario.source_object()
         n = len(source)
         plan = scenario.blocks(n).held()
-        fingerprint = plan.fingerprint()
         warmup = scenario.build_warmup(n)
         shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
-        mine = plan.shard(self._index, shards, dealing).held()
         before = None
         if warmup is not None and self._warms_up(warmup, shards):
             before = cut(warmup).shard(self._index, shards, dealing)
         needed = np.zeros(n, np.bool_)
-        for part in (mine, before):
-            for piece in part or ():
-                needed[piece.payload_ix] = True
+        for piece in before or ():
+            needed[piece.payload_ix] = True
+        whole, part = Fingerprint(), Measure()
+
+        def seen() -> Iterator[Plan]:
+            for piece in plan:
+                whole.add(piece)
+                yield piece
+
+        for piece in Blocks(seen).shard(self._index, shards, dealing):  # one pass for everything
+            part.add(piece)
+            needed[piece.payload_ix] = True
+        fingerprint = whole.hex()
+        mine = replace(plan.shard(self._index, shards, dealing), known=part.extent()).held()
         requests = [client.encode(source.payload(ix)) if sent else None for ix, sent in enumerate(needed.tolist())]
         cancel = partial(cancellation.rows, scenario.cancel, scenario.seed)
         load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel)
@@ -325,12 +336,12 @@ def connections_ahead(plan: Blocks) -> int:
     to 8 that ten seconds use: one that nobody used for long would block a process of a server that has one for each
     connection.
     """
-    head, extent = plan.head, plan.extent()
-    if head.cyclic:
-        most = head.stop.max_queries
-        queries = head.max_in_flight or 1
-        return max(1, min(queries, queries if most is None else most) * int(np.diff(head.offsets).max()))
-    slots = head.max_in_flight
+    extent = plan.extent()
+    if extent.cyclic:
+        most = extent.stop.max_queries
+        queries = extent.max_in_flight or 1
+        return max(1, min(queries, queries if most is None else most) * extent.widest)
+    slots = extent.max_in_flight
     if slots is None:
         span = max(1, extent.last_ns - extent.first_ns) if extent.n_queries > 1 else 1
         rate = extent.n_queries / (span / 1e9)

@@ -19,7 +19,7 @@ from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
 from plimsoll.reports.documents import live
 from plimsoll.reports.documents.live import BurnPart, LiveReport, Percentiles, RunPart, Stage, VerdictPart
-from plimsoll.scenarios.plan.plan import IntArray, Plan
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.slo.objectives.objective import Objective
 
 #: A picture has a pixel or four for each of so many; memory is bounded by it.
@@ -314,14 +314,12 @@ class LiveState:
 class _Due:
     """How many requests were due by a time. ``total``: of the whole plan; None of a closed loop."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._due_ns: IntArray = plan.due_ns
-        self._offsets: IntArray = plan.offsets
+    def __init__(self, plan: Extent) -> None:
+        self._timeline = plan.timeline
         self.total = None if plan.cyclic else plan.n_samples
         self._exactly = plan.cyclic and plan.stop.max_queries is not None
         self._needed = plan.stop.max_queries or plan.stop.min_queries
-        last_ns = int(plan.due_ns[-1]) if plan.n_queries else 0
-        self._span_ns = plan.stop.min_duration_ns if plan.cyclic else max(0, last_ns)
+        self._span_ns = plan.stop.min_duration_ns if plan.cyclic else max(0, plan.last_ns)
 
     def ahead(self, at_ns: int, done: int) -> tuple[int | None, float | None]:
         """The time until the last query is due, and the share of the run that is over; None when nobody can tell.
@@ -339,11 +337,11 @@ class _Due:
 
     def until(self, at_ns: int) -> int:
         """Requests due before ``at_ns`` after t0."""
-        return int(self._offsets[np.searchsorted(self._due_ns, at_ns, side="left")])
+        return int(self._timeline.until(at_ns))
 
     def rates(self, edges_ns: Sequence[int]) -> list[float]:
         """Requests due per second between each two edges."""
-        found = self._offsets[np.searchsorted(self._due_ns, np.asarray(edges_ns, dtype=np.int64), side="left")]
+        found = self._timeline.until(edges_ns)
         seconds = np.maximum(np.diff(edges_ns), 1) / 1e9
         return [float(rate) for rate in np.diff(found) / seconds]
 

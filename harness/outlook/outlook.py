@@ -103,15 +103,20 @@ class Load:
 def load_of(scenario: Scenario) -> Load:
     """The load of a scenario. Raises ScenarioError for one whose plan can't be built."""
     stop, kind = scenario.stop.stop(), kinds()[scenario.kind]
-    plan = scenario.build(1)  # due times and counts depend on no payload
-    within = plan.due_ns <= (1 << 62 if stop.max_duration_ns is None else stop.max_duration_ns)
+    most_ns = 1 << 62 if stop.max_duration_ns is None else stop.max_duration_ns
+    queries = samples = planned = planned_ns = 0
+    for piece in scenario.blocks(1):  # due times and counts depend on no payload
+        within = int(np.searchsorted(piece.due_ns, most_ns, side="right"))
+        planned_ns = int(piece.due_ns[within - 1]) if within else planned_ns
+        planned += int(piece.offsets[within])
+        queries, samples = queries + piece.n_queries, samples + piece.n_samples
     return Load(
         one_query=kind.one_query,
         params=scenario.params,
         stop=stop,
-        planned=int(np.diff(plan.offsets)[within].sum()),
-        planned_ns=int(plan.due_ns[within][-1]) if within.any() else 0,
-        per_query=1.0 if kind.one_query else plan.n_samples / max(plan.n_queries, 1),
+        planned=planned,
+        planned_ns=planned_ns,
+        per_query=1.0 if kind.one_query else samples / max(queries, 1),
         slots=kind.slots(scenario.params) or 1,
         tokens=output_tokens(scenario),
     )

@@ -23,6 +23,7 @@ import numpy as np
 from plimsoll.harness.generator.segments import segment_name
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records.records import Phase, Records, Status
 from plimsoll.slo.validity import accounts
@@ -192,7 +193,7 @@ def _gaps(plan: Plan, member: Member, shards: int, measured: Records) -> tuple[i
 
 
 def planned(
-    scenario: Scenario, plan: Plan, shards: int, force: Mapping[str, Any] = MappingProxyType({})
+    scenario: Scenario, plan: Extent, shards: int, force: Mapping[str, Any] = MappingProxyType({})
 ) -> GeneratorFacts:
     """What is known before the first query. ``force``: the facts of the workforce."""
     stop, frame = plan.stop, scenario.frame
@@ -289,7 +290,7 @@ def vitals_of(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _slots(plan: Plan, shards: int) -> tuple[int, ...]:
+def _slots(plan: Extent, shards: int) -> tuple[int, ...]:
     """Requests that each worker keeps in flight; empty where nothing waits for another's answer."""
     if plan.max_in_flight is None or not (plan.cyclic or plan.n_queries == 1):
         return ()

@@ -23,7 +23,8 @@ from plimsoll.harness.generator.segments import hold
 from plimsoll.harness.process.writing import over, settle, write_json
 from plimsoll.harness.run import plan_file
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, write_scenario
-from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.slo.records.records import MOST_WORKERS
 from plimsoll.slo.validity.generator import GeneratorFacts
 
@@ -100,7 +101,7 @@ class Ahead:
         self,
         manifest: Mapping[str, Any],
         scenario: Mapping[str, Any],
-        plan: Plan,
+        plan: Blocks,
         facts: GeneratorFacts,
         dealing: Dealing,
         agent: str = "",

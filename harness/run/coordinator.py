@@ -42,8 +42,8 @@ from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.plan.blocks import cut
-from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.plan.blocks import Extent, Survey
+from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.scenarios.samples.reference import Expected, references
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.metrics.indicator import live_ones
@@ -155,7 +155,7 @@ class Coordinator:
         scenario = job.scenario
         source = scenario.source_object()
         n_samples = len(source)
-        plan = scenario.build(n_samples)
+        plan = await asyncio.to_thread(scenario.blocks(n_samples).held().survey)
         workforce = self._workforce
         shards = await workforce.gather(plan, scenario.workers, self._notice)
         await self._look_around(target)
@@ -163,7 +163,7 @@ class Coordinator:
         run_id = job.run_id
         manifest = self._manifest(run_id, target, server, plan, shards)
         manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
-        self._ahead.prepare(manifest, job.public, plan, planned(scenario, plan, shards), workforce.dealing)
+        self._ahead.prepare(manifest, job.public, plan.pieces, planned(scenario, plan, shards), workforce.dealing)
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
         specs = [share(index) for index in range(shards)]
@@ -189,12 +189,12 @@ class Coordinator:
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
         members, dealing = workforce.members, workforce.dealing
-        sealed = seal(job.directory, manifest, job.public, plan, members, facts, chosen, dealing, answers)
+        sealed = seal(job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers)
         await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
         return sealed
 
     def _manifest(
-        self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Plan, shards: int
+        self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Survey, shards: int
     ) -> dict[str, Any]:
         """Without t0, which is not known yet."""
         return manifest_file.build(
@@ -204,7 +204,7 @@ class Coordinator:
             target_url=target.url,
             model=target.model,
             bundled=server.facts if server is not None else None,
-            fingerprint=plan.fingerprint(),
+            fingerprint=plan.fingerprint,
             workers=shards,
         )
 
@@ -223,13 +223,13 @@ class Coordinator:
             self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
     def _gather_outputs(
-        self, plan: Plan, run_id: str, expected: Sequence[Expected] | None
+        self, plan: Survey, run_id: str, expected: Sequence[Expected] | None
     ) -> Callable[[Path], None] | None:
         from plimsoll.harness.generator.outputs import gather  # what reads answers, which no other run keeps
 
         job = self._job
         try:
-            return gather(job.directory.segments, plan, run_id, expected, job.scenario.kind in QUANTILES)
+            return gather(job.directory.segments, plan.pieces.whole(), run_id, expected, job.scenario.kind in QUANTILES)
         except OSError as error:
             self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
             return None
@@ -267,7 +267,7 @@ class Coordinator:
     def _drop(self) -> None:
         self._workforce.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
 
-    def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
+    def _facts(self, plan: Extent, shards: int) -> GeneratorFacts:
         members = self._workforce.members
         facts = ended(planned(self._job.scenario, plan, shards, self._workforce.facts()), members)
         faults = [*deaths(members), *self._workforce.faults(), *facts.worker_faults]
@@ -371,19 +371,19 @@ async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArra
     return np.sort(np.array(late, dtype=np.int64))
 
 
-def matters(target: Target, plan: Plan) -> bool:
+def matters(target: Target, plan: Extent) -> bool:
     """Whether what the probe finds would change anything for this load, sent by workers of this host."""
     paced = plan.open_loop and plan.n_queries > 1
     return paced and target.spin_ns is None and protocols()[target.protocol].needs_url and engine_of(target) == "native"
 
 
-def chosen(late: IntArray, plan: Plan, workers: int) -> dict[str, Any]:
+def chosen(late: IntArray, plan: Extent, workers: int) -> dict[str, Any]:
     """What was found and what follows from it, as the manifest keeps it. ``late`` ascending, not empty."""
     ordered = late.astype(np.float64)
     found = {name: int(quantile(ordered, q)) for name, q in _QUANTILES}
     wanted = min(max(found["p90"], native.SPIN_NS), MOST_NS)
-    spin_ns = native.spin_of(plan, cut(plan).extent(), wanted, workers)
-    gap_ns = workers * int(np.ptp(plan.due_ns)) / plan.n_queries
+    spin_ns = native.spin_of(plan, wanted, workers)
+    gap_ns = workers * (plan.last_ns - plan.first_ns) / plan.n_queries
     return {
         "late_ns": found,
         "sleeps": len(late),
@@ -392,7 +392,7 @@ def chosen(late: IntArray, plan: Plan, workers: int) -> dict[str, Any]:
     }
 
 
-async def tuned(target: Target, plan: Plan, workers: int) -> tuple[Target, dict[str, Any]]:
+async def tuned(target: Target, plan: Extent, workers: int) -> tuple[Target, dict[str, Any]]:
     """The target with its spin chosen, and what the manifest keeps of that; both unchanged where it does not matter.
 
     The spin is the p90 of the lateness found, so that nine of ten wake-ups are hidden: at least what is stayed awake

@@ -17,7 +17,8 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import load_segment
 from plimsoll.harness.process import child, writing
 from plimsoll.harness.run.workforce import Member, OnStatus, unready
-from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.plan.blocks import Extent, Survey
+from plimsoll.scenarios.plan.plan import Dealing
 
 #: Time for "go" to reach every worker.
 LEAD_NS = 150_000_000
@@ -50,7 +51,7 @@ class Crew:
         """Time for one line through each worker's stdin."""
         return LEAD_NS
 
-    async def gather(self, plan: Plan, wanted: int, notice: Callable[[str], None]) -> int:
+    async def gather(self, plan: Survey, wanted: int, notice: Callable[[str], None]) -> int:
         """As many workers as the plan can use."""
         return split_workers(plan, wanted)
 
@@ -170,7 +171,7 @@ class Crew:
         return {}
 
 
-def split_workers(plan: Plan, wanted: int) -> int:
+def split_workers(plan: Extent, wanted: int) -> int:
     """As many workers as the plan can use: a closed loop has no more than its slots."""
     if plan.cyclic:
         return max(1, min(wanted, plan.max_in_flight or 1))

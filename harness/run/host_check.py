@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host import calibration_table, limits
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.crew import split_workers
 from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
-from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import Scenario
 
 #: Peaks of the rate are looked for in windows of this length.
@@ -47,7 +45,7 @@ def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
     scenario, target = job.scenario, job.target
     if not protocols()[target.protocol].needs_url:
         return HostCheck((), {})
-    plan = scenario.build(1)  # when, not what: the payloads may be long to read
+    plan = scenario.blocks(1).extent()  # when, not what: the payloads may be long to read
     found = calibration_table.find(
         calibration_table.this_host(calibration_table.engine_of(target)),
         datetime.now(UTC),
@@ -70,12 +68,12 @@ def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
     return HostCheck(tuple(warnings), {"foreseen": warnings, "calibration": calibration}, chosen)
 
 
-def needed(plan: Plan, target: Target, workers: int) -> limits.Connections:
+def needed(plan: Extent, target: Target, workers: int) -> limits.Connections:
     """The connections that a plan takes."""
     most = target.max_connections or 1 << 30
     timeout_s = target.timeout_ns / 1e9
     if plan.max_in_flight is not None:
-        slots = -(-plan.max_in_flight // workers) * (_width(plan) if plan.cyclic else 1)
+        slots = -(-plan.max_in_flight // workers) * (plan.widest if plan.cyclic else 1)
         if not plan.cyclic:
             slots = min(slots, -(-plan.n_samples // workers))
         return limits.Connections(workers, sure=min(slots, most), timeout_s=timeout_s)
@@ -83,13 +81,11 @@ def needed(plan: Plan, target: Target, workers: int) -> limits.Connections:
     return limits.Connections(workers, rate_per_s=peak_per_s(plan), ceiling=ceiling, timeout_s=timeout_s)
 
 
-def demand(scenario: Scenario, plan: Plan, workers: int) -> calibration_table.Demand:
+def demand(scenario: Scenario, plan: Extent, workers: int) -> calibration_table.Demand:
     """What a plan asks of the generator, as far as it can be known before the answers come."""
     streaming = protocols()[scenario.target.protocol].streams(scenario.target.options)
     if plan.cyclic:
-        return calibration_table.Demand(
-            workers, streams=(plan.max_in_flight or 1) * _width(plan) if streaming else None
-        )
+        return calibration_table.Demand(workers, streams=(plan.max_in_flight or 1) * plan.widest if streaming else None)
     if plan.n_queries < 2:
         return calibration_table.Demand(workers)
     rate = peak_per_s(plan)
@@ -99,15 +95,14 @@ def demand(scenario: Scenario, plan: Plan, workers: int) -> calibration_table.De
     )
 
 
-def peak_per_s(plan: Plan) -> float:
+def peak_per_s(plan: Extent) -> float:
     """Samples per second of an open plan: its mean, or the busiest window's where that is clearly higher."""
-    due = np.repeat(plan.due_ns, np.diff(plan.offsets))
-    span = int(due[-1] - due[0]) if len(due) else 0
+    span = plan.last_ns - plan.first_ns
     if not span:
         return 0.0
-    mean = (len(due) - 1) / (span / 1e9)
+    mean = (plan.n_samples - 1) / (span / 1e9)
     window = min(WINDOW_NS, span)
-    busiest = int((np.searchsorted(due, due + window, side="left") - np.arange(len(due))).max()) / (window / 1e9)
+    busiest = plan.timeline.busiest(window) / (window / 1e9)
     return busiest if busiest > CLEARLY * mean else mean
 
 
@@ -121,7 +116,3 @@ def output_tokens(scenario: Scenario) -> float | None:
     if isinstance(asked, Fixed):
         return float(asked.value)
     return float(asked) if isinstance(asked, int) else None
-
-
-def _width(plan: Plan) -> int:
-    return int(np.diff(plan.offsets).max(initial=1))

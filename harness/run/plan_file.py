@@ -1,7 +1,8 @@
 """plan.npz: the plan of a run as its directory keeps it, and whether the run beside it is the one that was planned.
 
 The file holds everything that ``plan_fingerprint`` in manifest.json covers, so the fingerprint can be made again from
-it. A run that is not its plan's is INVALID, whoever changed which of the two.
+it; of a plan of more than ``MOST`` samples it holds the scalars and the extent, and scenario.yaml beside it makes the
+rest again. A run that is not its plan's is INVALID, whoever changed which of the two.
 """
 
 from __future__ import annotations
@@ -18,49 +19,112 @@ from zipfile import BadZipFile
 import numpy as np
 
 from plimsoll.documents import files
+from plimsoll.documents.text import plain
 from plimsoll.harness.process.writing import whole
-from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
+from plimsoll.scenarios.plan.plan import ARRAYS, IntArray, Plan, Stop
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import BoolArray, Phase, Records
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 NAME = "plan.npz"
-_ARRAYS = ("due_ns", "query_id", "offsets", "sample_ix", "payload_ix", "after")
+#: More samples than this are kept by seed. They would cost 2 us each to write and 0.2 us to read; to make them again
+#: costs 0.05 us.
+MOST = 1 << 18
 _SCALARS = ("seed", "open_loop", "cyclic", "max_in_flight", "first_id", "id_step")
+_EXTENT = ("n_queries", "n_samples", "first_ns", "last_ns")
+#: What of a scenario decides its plan.
+_PLANNED_BY = ("name", "kind", "mode", "params", "stop", "seed")
 #: What a damaged archive makes numpy and zipfile raise.
 _UNREADABLE = (
     *(OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error),
     *(NotImplementedError, RuntimeError, MemoryError, OverflowError, SyntaxError),
 )
+Arrays = Mapping[str, IntArray]
 
 
-def save(folder: Path, plan: Plan) -> None:
-    """Write the plan, whole or not at all. Raises OSError."""
-    scalars = {name: getattr(plan, name) for name in _SCALARS} | {"stop": asdict(plan.stop)}
-    arrays: dict[str, Any] = {name: getattr(plan, name) for name in _ARRAYS}
+def save(folder: Path, plan: Plan | Blocks) -> None:
+    """Write the plan, whole or not at all, unless it is there already. Raises OSError."""
+    pieces = plan if isinstance(plan, Blocks) else cut(plan)
+    head, extent = pieces.head, pieces.extent()
+    scalars: dict[str, Any] = {name: getattr(head, name) for name in _SCALARS} | {"stop": asdict(head.stop)}
+    arrays: dict[str, Any] = {}
+    if extent.n_samples > MOST:
+        scalars["by_seed"] = {name: getattr(extent, name) for name in _EXTENT}
+    else:
+        made = pieces.whole()
+        arrays = {name: getattr(made, name) for name in ARRAYS}
+        if _is_there(folder / NAME, arrays, scalars):
+            return
     arrays["scalars"] = np.array(json.dumps(scalars))
     whole(folder / NAME, lambda file: np.savez_compressed(file, **arrays))
 
 
-def load(folder: Path, fingerprint: object) -> Plan:
-    """The plan that ``save`` wrote. Raises ValueError for a damaged file, and for another plan."""
-    arrays, scalars = _read(folder / NAME)
+def _is_there(path: Path, arrays: Arrays, scalars: Mapping[str, Any]) -> bool:
+    """Beside a run that is being sealed: reading it takes a tenth of the time that writing it takes."""
     try:
-        plan = Plan(**{**arrays, **(scalars or {}), "stop": Stop(**(scalars or {}).get("stop", {}))})
+        held, known = _read(path)
+    except ValueError:
+        return False
+    return known == scalars and all(np.array_equal(held.get(name, ()), array) for name, array in arrays.items())
+
+
+def load(folder: Path, manifest: Mapping[str, Any]) -> Blocks:
+    """The plan that ``save`` wrote, its extent known. ``manifest`` has ``plan_fingerprint``, and ``source_samples`` of
+    a plan by seed, whose scenario.yaml is in the folder, too.
+
+    Raises ValueError for a damaged file, and for another plan.
+    """
+    arrays, scalars = _read(folder / NAME)
+    if scalars is None:
+        raise ValueError(f"{NAME} is no plan: it lacks its scalars")
+    if "by_seed" in scalars:
+        scenario = plain(files.read_text(folder / "scenario.yaml"))
+        return _by_seed(scalars, scenario, manifest.get("source_samples"), manifest.get("plan_fingerprint")).pieces
+    found = _in_memory(arrays, scalars).survey()
+    if not any(manifest.get("plan_fingerprint") == one for one in _prints(found)):
+        raise ValueError(f"{NAME} does not have the plan_fingerprint that the run began with")
+    return found.pieces
+
+
+def _in_memory(arrays: Arrays, scalars: Mapping[str, Any]) -> Blocks:
+    try:
+        return cut(Plan(**{**arrays, **scalars, "stop": Stop(**scalars.get("stop", {}))}))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{NAME} is no plan: {str(error).rstrip('.')}") from None
-    if not any(fingerprint == one for one in _prints(plan)):
-        raise ValueError(f"{NAME} does not have the plan_fingerprint that the run began with")
-    return plan
 
 
-def _prints(plan: Plan) -> Iterator[str]:
+def _by_seed(scalars: Mapping[str, Any], scenario: Any, n_samples: object, fingerprint: object) -> Survey:
+    """The plan that scenario.yaml makes. Raises ValueError where it makes none, or another than was planned."""
+    from plimsoll.scenarios.spec import ScenarioError, parse  # pydantic: few runs need it
+
+    again = f"{NAME} holds its plan by seed, and scenario.yaml makes"
+    if type(n_samples) is not int or n_samples < 1 or not isinstance(scenario, Mapping):
+        raise ValueError(f"{again} no plan: it is no scenario, or manifest.json lacks source_samples")
+    try:
+        wanted = {name: scenario[name] for name in _PLANNED_BY if name in scenario}
+        found = parse(wanted, "scenario.yaml").blocks(n_samples).held().survey()
+    except ScenarioError as error:
+        raise ValueError(f"{again} no plan any more ({'; '.join(error.errors).rstrip('.')})") from None
+    head = found.pieces.head
+    held = {name: getattr(head, name) for name in _SCALARS} | {"stop": asdict(head.stop)}
+    held["by_seed"] = {name: getattr(found, name) for name in _EXTENT}
+    if found.fingerprint != fingerprint or held != scalars:
+        raise ValueError(
+            f"{again} another one now, without the plan_fingerprint that the run began with: a file that it names was "
+            "changed, or this version of Plimsoll makes other plans. Put the file back, or read the run with the "
+            "version that manifest.json names"
+        )
+    return found
+
+
+def _prints(plan: Survey) -> Iterator[str]:
     """Its fingerprint, and the one that it had until there were blocks (schema ``plimsoll.plan/1``)."""
-    yield plan.fingerprint()
-    digest = hashlib.sha256(b"plimsoll.plan/1")
-    for item in fields(plan):
-        value = getattr(plan, item.name)
-        if item.name in _ARRAYS:
+    yield plan.fingerprint
+    digest, head = hashlib.sha256(b"plimsoll.plan/1"), plan.pieces.whole()
+    for item in fields(head):
+        value = getattr(head, item.name)
+        if item.name in ARRAYS:
             data = np.asarray(value, dtype="<i8").tobytes()
         elif isinstance(value, Stop):
             data = "\0".join(f"{f.name}={getattr(value, f.name)}" for f in fields(value)).encode()
@@ -75,30 +139,34 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
     """The facts with what the plan's own file says: its samples, counted where they are, and what in the run is not as
     planned.
 
-    ``run`` has ``plan_fingerprint`` (of the manifest), ``cancel`` and ``seed`` (of the scenario). Raises ValueError for
-    a file that can't be read.
+    ``run`` has ``plan_fingerprint`` and ``source_samples`` (of the manifest), ``scenario``, and of that ``cancel`` and
+    ``seed``. Raises ValueError for a file that can't be read.
     """
     arrays, scalars = _read(folder / NAME)
     # A plan of an earlier version has no scalars: its arrays can be held against the rows, and it has no fingerprint.
     unknown = {"open_loop": facts.open_loop, "cyclic": not facts.open_loop, "max_in_flight": 1, "seed": 0}
-    given: dict[str, Any] = {**arrays, **(scalars or unknown)}
     found = []
     if scalars is None and facts.sent >= 0:  # who counted what was sent wrote scalars too
         found.append(f"{NAME} lacks its scalars")
-    n_samples = len(arrays["sample_ix"]) if facts.open_loop else 0
+    by_seed = (scalars or {}).get("by_seed")
+    n_samples = len(arrays["sample_ix"]) if by_seed is None else by_seed["n_samples"]
+    fingerprint = run.get("plan_fingerprint")
     try:
-        plan = Plan(**{**given, "stop": Stop(**given.get("stop", {}))})
-    except (ValueError, TypeError) as error:
-        found.append(f"{NAME} is no plan: {str(error).rstrip('.')}")
+        if by_seed is None:
+            plan = _in_memory(arrays, scalars or unknown).survey()
+        else:
+            plan = _by_seed(scalars or {}, run.get("scenario"), run.get("source_samples"), fingerprint)
+    except ValueError as error:
+        found.append(str(error))
     else:
-        if scalars and not any(run.get("plan_fingerprint") == one for one in _prints(plan)):
+        if scalars and not any(fingerprint == one for one in _prints(plan)):
             found.append(f"{NAME} does not have the plan_fingerprint that manifest.json names")
         if plan.open_loop != facts.open_loop:
             loops = {True: "an open loop", False: "a closed one"}
             found.append(f"{NAME} is of {loops[plan.open_loop]}, generator.json of {loops[facts.open_loop]}")
-        found += differences(records, plan)
+        found += differences(records, plan.pieces.whole())
         found += _cancellation(records, plan, run)
-    return replace(facts, plan_samples=n_samples, plan_faults=tuple(found))
+    return replace(facts, plan_samples=n_samples if facts.open_loop else 0, plan_faults=tuple(found))
 
 
 def differences(records: Records, plan: Plan) -> list[str]:
@@ -142,12 +210,15 @@ def differences(records: Records, plan: Plan) -> list[str]:
 
 
 def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
-    """The arrays of a plan's file, each a list of whole numbers, and its scalars. Raises ValueError."""
+    """The arrays of a plan's file, each a list of whole numbers (none of a plan by seed), and its scalars. Raises
+    ValueError.
+    """
     try:
         with files.opened(path) as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: np.asarray(archive[name]) for name in _ARRAYS}
             text = str(archive["scalars"]) if "scalars" in archive.files else None
-        scalars = None if text is None else json.loads(text)
+            scalars = None if text is None else json.loads(text)
+            by_seed = isinstance(scalars, dict) and "by_seed" in scalars
+            arrays = {} if by_seed else {name: np.asarray(archive[name]) for name in ARRAYS}
     except _UNREADABLE as error:
         raise ValueError(f"{NAME}: {_said(error)}") from None
     for name, array in arrays.items():
@@ -155,6 +226,9 @@ def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
             raise ValueError(f"{NAME}: {name} is {array.dtype} of {array.ndim} dimensions, not a list of int64")
     if scalars is not None and not (isinstance(scalars, dict) and isinstance(scalars.get("stop"), dict)):
         raise ValueError(f"{NAME}: scalars is no mapping with a mapping stop")
+    extent = scalars["by_seed"] if scalars and "by_seed" in scalars else dict.fromkeys(_EXTENT, 0)
+    if not isinstance(extent, dict) or any(type(extent.get(name)) is not int for name in _EXTENT):
+        raise ValueError(f"{NAME}: by_seed is no mapping of {', '.join(_EXTENT)}")
     return arrays, scalars
 
 
@@ -196,7 +270,7 @@ def _row_of(query: IntArray, plan: Plan) -> tuple[IntArray, BoolArray]:
     return at, np.asarray(plan.query_id[at] == query)
 
 
-def _cancellation(records: Records, plan: Plan, run: Mapping[str, Any]) -> list[str]:
+def _cancellation(records: Records, plan: Extent, run: Mapping[str, Any]) -> list[str]:
     """Rows in the phase ``cancel`` are those that the scenario drew for it, and no others."""
     set_apart = cancelled.chosen(records)
     if not run.get("cancel"):

@@ -54,7 +54,7 @@ class Progress(Watcher):
         plan = beginning.plan
         self._t0_ns = beginning.t0_ns
         self._planned = 0 if plan.cyclic else plan.n_samples
-        last_due = int(plan.due_ns[-1]) if plan.n_queries and not plan.cyclic else 0
+        last_due = 0 if plan.cyclic else plan.last_ns
         self._span_s = max(last_due, plan.stop.min_duration_ns if plan.cyclic else 0) / 1e9
         self._min_queries = plan.stop.max_queries or plan.stop.min_queries
 

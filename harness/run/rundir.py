@@ -31,6 +31,7 @@ from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file
 from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.slo.records import cancelled, tables
 from plimsoll.slo.records import records as rec
@@ -107,7 +108,7 @@ def seal(
     directory: RunDirectory,
     manifest: Mapping[str, Any],
     scenario: Mapping[str, Any],
-    plan: Plan,
+    plan: Plan | Blocks,
     members: Sequence[Member],
     facts: GeneratorFacts,
     chosen: Callable[[IntArray], BoolArray] | None = None,
@@ -119,6 +120,7 @@ def seal(
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
     theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
     """
+    plan = plan.whole() if isinstance(plan, Blocks) else plan
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
@@ -340,7 +342,7 @@ def open_sealed(path: Path) -> Sealed:
         counted = Sums()
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
-        asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
+        asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
         facts = plan_file.checked(facts, records, path, asked)
         changed = accounts.faults_of(counted.texts(), tables.names(path), generator, manifest.get("run_id"))
         facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))

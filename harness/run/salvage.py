@@ -34,6 +34,7 @@ from plimsoll.harness.run.ahead import Begun
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, made_up, open_sealed, seal, write_scenario
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
@@ -124,23 +125,25 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     scenario = plain(files.read_text(directory.file("scenario.yaml")))
     if not isinstance(scenario, dict):
         raise ValueError("scenario.yaml holds no mapping")
-    plan = plan_file.load(directory.path, begun.manifest["plan_fingerprint"])
+    plan = plan_file.load(directory.path, begun.manifest)
     manifest = dict(begun.manifest)
     if not begun.announced:
         manifest |= {"t0_wall_ns": begun.seen_ns, "t0_monotonic_ns": 0, "started_at": _iso(begun.seen_ns)}
     of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
     members = [] if of_locust else _members(directory, begun)
-    facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
+    facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan.extent(), members))
     answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
-        answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
-    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
+        answers, notes = _gather_outputs(directory, scenario, plan.whole(), str(manifest["run_id"]))
+    sealed = seal(
+        directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan.extent()), begun.dealing, answers
+    )
     if sealed.directory != directory:
         _keep_promises(directory, sealed.directory)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
-def _chosen(scenario: Mapping[str, Any], plan: Plan) -> Callable[[IntArray], BoolArray] | None:
+def _chosen(scenario: Mapping[str, Any], plan: Extent) -> Callable[[IntArray], BoolArray] | None:
     """Which queries the scenario cancels on purpose, as ``seal`` wants to know it."""
     if not scenario.get("cancel"):
         return None
@@ -186,7 +189,7 @@ def _life_ns(directory: RunDirectory, begun: Begun) -> int:
     return max(begun.seen_ns + _SIGN_NS, wrote + _SEGMENT_NS if wrote > begun.seen_ns else 0)
 
 
-def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:
+def _cut_off(directory: RunDirectory, begun: Begun, plan: Extent, members: Sequence[Member]) -> str:
     """Who was killed, when, and what that cost, in words."""
     process = begun.process
     who = f"{process.who} (pid {process.pid}) was killed or died"
@@ -195,7 +198,7 @@ def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequenc
     after = (begun.seen_ns - int(begun.manifest["t0_wall_ns"])) / 1e9
     when = f"{after:.1f} s after t0" if after >= 0 else f"{-after:.1f} s before t0"
     if plan.open_loop and plan.n_samples:
-        when += f", of {int(plan.due_ns.max()) / 1e9:.1f} s planned"
+        when += f", of {plan.last_ns / 1e9:.1f} s planned"
     return f"{who} {when}, before the run was sealed; {_cost(directory, begun, members)}"
 
 
@@ -297,7 +300,7 @@ def _sources(folder: Path) -> list[Path]:
 def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     """The same run in a new directory, with the rows that agents have and it lacks. Raises HarnessFault."""
     rows = sealed.records
-    plan = plan_file.load(sealed.directory.path, sealed.manifest.get("plan_fingerprint"))
+    plan = plan_file.load(sealed.directory.path, sealed.manifest)
     parts, unreadable = read_segments([source for folder in folders for source in _sources(folder)])
     if unreadable:
         print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
@@ -319,7 +322,7 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
         Member(index, done=told.get(index, {}), segments=[more] if index == 0 else []) for index in range(n_workers)
     ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
-    made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
+    made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan.extent()))
     _keep_promises(sealed.directory, made.directory)
     return made.directory.path
 
@@ -353,7 +356,7 @@ def _unmarked(rows: Records) -> Records:
 def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
     """A run directory as the master would have left it at once, from what one of its agents was told."""
     directory = create(out)
-    plan = plan_file.load(folder, begun.manifest["plan_fingerprint"])
+    plan = plan_file.load(folder, begun.manifest)
     plan_file.save(out, plan)
     write_scenario(directory, plain(files.read_text(folder / "scenario.yaml")))
     _copy(folder / BEGUN, directory.file(BEGUN))

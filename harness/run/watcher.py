@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from plimsoll.scenarios.plan.plan import Dealing, Plan
+    from plimsoll.scenarios.plan.blocks import Survey
+    from plimsoll.scenarios.plan.plan import Dealing
     from plimsoll.scenarios.spec import Scenario
 
 
@@ -25,7 +26,7 @@ class Beginning:
 
     run_id: str
     scenario: Scenario
-    plan: Plan
+    plan: Survey
     t0_ns: int
     shards: int = 1
     dealing: Dealing = "turns"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.plan.blocks import Survey
+from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.slo.records.records import Records
 
 
@@ -53,7 +54,7 @@ class Workforce(Protocol):
     def lead_ns(self) -> int:
         """From the last "ready" to t0 (or to the first warm-up query): time for the message to reach every worker."""
 
-    async def gather(self, plan: Plan, wanted: int, notice: Callable[[str], None]) -> int:
+    async def gather(self, plan: Survey, wanted: int, notice: Callable[[str], None]) -> int:
         """Be there: how many shards there will be. Called once, before ``start``. Raises HarnessFault."""
 
     async def start(self, specs: Sequence[Mapping[str, Any]], stderr: Any, heard: OnStatus) -> None:

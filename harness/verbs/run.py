@@ -187,13 +187,18 @@ def agent(
     name: Annotated[
         str | None, typer.Option(help="The name of this host in the run, unique there. Default: its own.")
     ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(help="A label for reports, such as eu-west. Default: PLIMSOLL_REGION, if it is set."),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after one run.")] = False,
 ) -> None:
     """Offer this host to distributed runs: wait for a master, send its share of the load, hand the records over."""
     from plimsoll.harness.distributed.bridge import MASTER, Standby, address, require_locust
 
     require_locust()
-    arguments = [*([f"--name={name}"] if name else []), *([f"--workers={workers}"] if workers else [])]
+    given = {"--name": name, "--workers": workers, "--region": region}
+    arguments = [f"{flag}={value}" for flag, value in given.items() if value]
     at = address(locust_worker, "--locust-worker", MASTER.replace("*", ""))
     raise typer.Exit(Standby(at, arguments, once, lambda text: typer.echo(text, err=True)).serve())
 

@@ -60,9 +60,9 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
 
     with errors_too(json_):
         scenario = check_file(path)
-        plan = scenario.build(len(scenario.source_object()))
+        plan = scenario.blocks(len(scenario.source_object())).survey()
     if json_:
-        typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint()}, indent=1))
+        typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint}, indent=1))
         return
     what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
     typer.echo(f"{path}: {scenario.kind}, {what}. Fine")

@@ -125,6 +125,8 @@ def _add_faults(app: web.Application, service: Service) -> None:
 async def _fields(request: web.Request) -> Fields:
     """Raises RequestError 400 for what is no JSON object of known keys, 413 for too much."""
     body = b""
+    if request.transport is None:
+        raise ConnectionResetError("the client is gone")
     while len(body) <= _MAX_BODY and (piece := await request.content.readany()):
         body += piece
     if len(body) > _MAX_BODY:

@@ -282,7 +282,7 @@ Block = (
 @dataclass(frozen=True, slots=True)
 class Case:
     """One thing that was tested, for JUnit and annotations. ``as_of``: the word that it is as loud as, where that is
-    another than its outcome.
+    another than its outcome. ``details``: what stands under the message of one that did not pass.
     """
 
     name: str
@@ -290,6 +290,7 @@ class Case:
     message: str
     output: str = ""
     as_of: str = ""
+    details: str = ""
 
     @property
     def sign(self) -> str:
@@ -313,7 +314,8 @@ class Document:
 
     ``more``: a second sentence under the headline. ``lines``: (text, style) of the terminal's card, which stands last
     where ``card_last``. ``page_notes`` stand with the warnings of a page. ``appendix`` stands behind the warnings in
-    Markdown. ``sheet``: the rows of a CSV file.
+    Markdown. ``sheet``: the rows of a CSV file. ``told``: what a CI log is told, where that is not every case.
+    ``properties``: what a single run is known by; only a run has them.
     """
 
     kind: str
@@ -338,6 +340,8 @@ class Document:
     footer: str = ""
     suites: Sequence[Suite] = ()
     sheet: Sequence[Sequence[object]] = ()
+    told: Sequence[Case] = ()
+    properties: Sequence[tuple[str, str]] = ()
 
     @property
     def sign(self) -> str:

@@ -4,7 +4,7 @@ repeat the run.
 The page, Markdown and the terminal show the same; a terminal and a comment on a pull request have room for less of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from plimsoll.reports.blocks.document import (
     Block,
     Card,
+    Case,
     Cell,
     Column,
     Command,
@@ -29,6 +30,7 @@ from plimsoll.reports.blocks.document import (
     Row,
     Section,
     Sentence,
+    Suite,
     Table,
     Tiles,
     Warnings,
@@ -37,7 +39,7 @@ from plimsoll.reports.blocks.section import sections
 from plimsoll.reports.blocks.terminal import WIDTH, draw
 from plimsoll.reports.documents import pictures, words
 from plimsoll.reports.parts.measures import LIVE
-from plimsoll.reports.parts.parts import MergedChunks, Metric, ObjectiveResult, Validity
+from plimsoll.reports.parts.parts import MergedChunks, Metric, Number, ObjectiveResult, Statistics, Validity
 from plimsoll.reports.parts.provenance import repeated
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections import budgets
@@ -62,6 +64,8 @@ _ROOM = (0, 72, 83, 0, 94, 61)
 #: Narrower than this, nothing is said of the bounds, for the table of objectives goes without them.
 _ROOM_FOR_BOUNDS = 88
 _NONE: Mapping[str, str] = MappingProxyType({})
+#: Of a row for a spreadsheet.
+_STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "p99_9", "max")
 
 
 def document(report: Report, on: On = On.ALL, files: Mapping[str, str] = _NONE) -> Document:
@@ -86,7 +90,16 @@ def document(report: Report, on: On = On.ALL, files: Mapping[str, str] = _NONE) 
         plimsoll=run.plimsoll,
         footer=f"Plimsoll {run.plimsoll}".strip()
         + f" · {report.schema_} · times start when a request was due, not when it was sent",
+        suites=[_suite(report, name or "run")],
+        sheet=list(_sheet(report)),
+        told=_told(report, name or "load test"),
+        properties=_properties(report),
     )
+
+
+def by(render: Callable[[Document], bytes], on: On = On.WRITTEN) -> Callable[[Report], bytes]:
+    """How a format that renders documents renders a run. ``on``: where it is shown, if blocks matter to it."""
+    return lambda report: render(document(report, on))
 
 
 def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int = WIDTH) -> RenderableType:
@@ -155,6 +168,71 @@ def _invalid(reasons: Sequence[str]) -> list[Block]:
     text = "Everything below is shown so that the cause can be found. Don't compare, quote or gate on it."
     why: list[Block] = [Notes(reasons), Sentence(text)]
     return [Notes(reasons, on=On.MARKDOWN), Section("Why this run is invalid", why, look="problems", on=On.PAGE)]
+
+
+# -- for programs ---------------------------------------------------------------------------------------------
+
+
+def _suite(report: Report, name: str) -> Suite:
+    """The generator's validity and each objective as a case."""
+    reasons = report.validity.reasons if report.validity.outcome == "INVALID" else None
+    promise = "the load generator kept its promise"
+    first = Case(promise, "PASS", "")
+    if reasons is not None:
+        first = Case(promise, "INVALID", words.headline(report), details="\n".join(reasons))
+    cases = [_case(result, reasons is None) for result in report.verdict.objectives]
+    return Suite(f"plimsoll.{name}", f"plimsoll.{name}", [first, *cases], report.throughput.span_ns / 1e9)
+
+
+def _case(result: ObjectiveResult, valid: bool) -> Case:
+    text = words.explain(result)
+    if result.outcome == "INVALID":
+        why = "the generator was too late to tell" if result.bracket else "the run is invalid, so nothing was shown"
+        return Case(result.objective, "INVALID", why, as_of="" if valid else "SKIPPED", details=text)
+    if result.outcome == "PASS":
+        return Case(result.objective, "PASS", "", output=text)
+    return Case(result.objective, result.outcome, text, details=result.reason)
+
+
+def _told(report: Report, name: str) -> list[Case]:
+    """Each objective; the run where it is invalid or nothing was judged."""
+    results = report.verdict.objectives
+    if report.verdict.outcome == "INVALID" or not results:
+        return [Case(name, words.outcome(report), words.headline(report))]
+    return [Case(result.objective, result.outcome, sentence(words.explain(result))) for result in results]
+
+
+def _properties(report: Report) -> list[tuple[str, str]]:
+    run = report.run
+    facts = [
+        ("verdict", words.outcome(report)),
+        ("run", run.id),
+        ("target", run.target.url),
+        ("plan_fingerprint", run.plan_fingerprint),
+        ("percentiles", report.percentile_definition),
+    ]
+    return [(key, value) for key, value in facts if value]
+
+
+def _sheet(report: Report) -> Iterator[Sequence[object]]:
+    """A row for each metric, in the units of ``report.json``; ``rows`` is ``all``, ``ok`` (successful requests only) or
+    a slice of word errors. An infinite value is ``inf``; no value is an empty cell.
+    """
+    yield "metric", "rows", "unit", "n", "missing", "failed", *(name.replace("_", ".") for name in _STATISTICS)
+    for name, metric in report.metrics.items():
+        yield name, "all", metric.unit, metric.n, metric.missing, metric.failed, *_numbers(metric)
+        if metric.of_ok is not None:
+            yield name, "ok", metric.unit, metric.of_ok.n, "", "", *_numbers(metric.of_ok)
+    part = report.speech
+    if part is not None and part.wer is not None:
+        rates = [("all", part.wer), *((f"slice {one.name or '-'}", one.wer) for one in part.slices)]
+        for rows, one in rates:  # n is words, failed errors, and the pooled rate stands under mean
+            yield "accuracy(wer)", rows, "ratio", one.words, "", one.errors, one.rate, *[""] * (len(_STATISTICS) - 1)
+
+
+def _numbers(part: Metric | Statistics) -> list[Number | str]:
+    found: list[Number] = [getattr(part, name) for name in _STATISTICS]
+    return ["inf" if value is None and part.n else value for value in found]
 
 
 # -- what was judged ------------------------------------------------------------------------------------------

@@ -20,9 +20,8 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from plimsoll.reports.blocks.document import Document, On
-from plimsoll.reports.documents import run
+from plimsoll.reports.documents.run import by
 from plimsoll.reports.format import Format
-from plimsoll.reports.report import Report
 from plimsoll.reports.svg.curves import legend_mark
 from plimsoll.reports.svg.plot import Key
 from plimsoll.reports.wording import signs
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
     from plimsoll.reports.documents.live import LiveReport
 
 _TYPED = re.compile(r"`([^`\n]+)`")
-
-
-def render(report: Report) -> bytes:
-    """The page of a run, UTF-8."""
-    return document(run.document(report))
 
 
 def document(doc: Document) -> bytes:
@@ -127,4 +121,6 @@ def _mark(key: Key) -> Markup:
     return legend_mark(key.class_, key.mark)
 
 
-FORMAT = Format("html", ".html", "a self-contained page with charts, for reading and sharing", render, document)
+FORMAT = Format(
+    "html", ".html", "a self-contained page with charts, for reading and sharing", by(document, On.ALL), document
+)

@@ -1,4 +1,5 @@
-"""JUnit XML: the generator's validity and each objective as a test case, for what already shows test results.
+"""JUnit XML: the generator's validity and each objective of a run, or each case of a search, a comparison or the like,
+as a test case, for what already shows test results.
 
 Nothing but PASS is green: FAIL and INCONCLUSIVE are failures. An INVALID run is one error, that of the generator; its
 objectives are skipped, for there was nothing to hold them against. Where its lateness leaves one objective open and
@@ -10,68 +11,51 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from plimsoll.reports.blocks.document import Case, Document, suites_of
-from plimsoll.reports.documents import words
+from plimsoll.reports.blocks.document import Case, Document, Suite, suites_of
+from plimsoll.reports.documents.run import by
 from plimsoll.reports.format import Format
-from plimsoll.reports.parts.parts import ObjectiveResult
-from plimsoll.reports.report import Report
 from plimsoll.reports.wording.escape import xml as _clean
 from plimsoll.reports.wording.signs import Result, level
 
 
-def render(report: Report) -> bytes:
-    """The document, UTF-8."""
-    results = report.verdict.objectives
-    invalid = report.validity.outcome == "INVALID"
-    failures = sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
-    left_out = sum(result.outcome == "INVALID" for result in results)
-    skipped, errors = (left_out, 1) if invalid else (0, left_out)
-    name = f"plimsoll.{report.run.scenario.name or report.run.id or 'run'}"
-    seconds = f"{report.throughput.span_ns / 1e9:.3f}"
-    totals = {
-        "tests": str(len(results) + 1),
-        "failures": str(failures),
-        "errors": str(errors),
-        "skipped": str(skipped),
-        "time": seconds,
-    }
-    root = ET.Element("testsuites", {"name": "plimsoll", **totals})
-    suite = ET.SubElement(root, "testsuite", {"name": _clean(name), **totals})
-    if report.run.started_at:
-        suite.set("timestamp", _clean(report.run.started_at))
-    properties = ET.SubElement(suite, "properties")
-    for key, value in _properties(report):
-        ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
-    first = _case(suite, name, "the load generator kept its promise")
-    first.set("time", seconds)  # of the one run that all cases judge; theirs would be counted again
-    if invalid:
-        _trouble(first, "error", "INVALID", words.headline(report), report.validity.reasons)
-    for result in results:
-        _objective(suite, name, result, report)
-    return _written(root)
-
-
 def document(doc: Document) -> bytes:
-    """Each case of a search, a comparison or the like, UTF-8."""
-    name, seconds = f"plimsoll {doc.kind}", [one.seconds for one in doc.suites if one.seconds is not None]
-    root = ET.Element("testsuites", {"name": name, **({"time": f"{sum(seconds):.3f}"} if seconds else {})})
-    for one in suites_of(doc):
-        time = "0" if one.seconds is None else f"{one.seconds:.3f}"
-        totals = _totals(one.cases)
-        suite = ET.SubElement(root, "testsuite", {"name": _clean(one.name), **totals, "time": time})
-        for index, tested in enumerate(one.cases):
-            case = _case(suite, one.class_name, tested.name)
+    """Each case of the document, UTF-8."""
+    suites = suites_of(doc)
+    seconds = [one.seconds for one in suites if one.seconds is not None]
+    time = {"time": f"{sum(seconds):.3f}"} if seconds else {}
+    totals = _totals([case for one in suites for case in one.cases])
+    if doc.properties:
+        root = ET.Element("testsuites", {"name": "plimsoll", **totals, **time})
+    else:
+        del totals["skipped"]
+        root = ET.Element("testsuites", {"name": f"plimsoll {doc.kind}", **time, **totals})
+    for one in suites:
+        _suite(root, one, doc)
+    ET.indent(root)
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _suite(root: ET.Element, one: Suite, doc: Document) -> None:
+    time = "0" if one.seconds is None else f"{one.seconds:.3f}"
+    suite = ET.SubElement(root, "testsuite", {"name": _clean(one.name), **_totals(one.cases), "time": time})
+    if doc.properties:
+        if doc.started_at:
+            suite.set("timestamp", _clean(doc.started_at))
+        properties = ET.SubElement(suite, "properties")
+        for key, value in doc.properties:
+            ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
+    for index, tested in enumerate(one.cases):
+        case = ET.SubElement(suite, "testcase", {"classname": _clean(one.class_name), "name": _clean(tested.name)})
+        if not index or not doc.properties:
             case.set("time", "0" if index else time)  # all cases judge the same load, which is counted once
-            result = level(tested.sign).result
-            if result == "skipped":
-                ET.SubElement(case, "skipped", {"message": _clean(tested.message)})
-            elif result != "ok":
-                _trouble(case, result, tested.outcome, tested.message, [])
-            if tested.output:
-                ET.SubElement(case, "system-out").text = _clean(tested.output)
-    totals = _totals([case for one in suites_of(doc) for case in one.cases])
-    root.attrib.update({name: value for name, value in totals.items() if name != "skipped"})
-    return _written(root)
+        result = level(tested.sign).result
+        if result != "ok":
+            kind = {} if result == "skipped" else {"type": tested.outcome}
+            trouble = ET.SubElement(case, result, {**kind, "message": _clean(tested.message)})
+            trouble.text = _clean(tested.details) or None
+        if tested.output:
+            ET.SubElement(case, "system-out").text = _clean(tested.output)
 
 
 def _totals(cases: Sequence[Case]) -> dict[str, str]:
@@ -80,46 +64,4 @@ def _totals(cases: Sequence[Case]) -> dict[str, str]:
     return {"tests": str(len(cases)), **{name: str(results.count(kind)) for name, kind in kinds.items()}}
 
 
-def _written(root: ET.Element) -> bytes:
-    ET.indent(root)
-    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return written + b"\n"
-
-
-def _properties(report: Report) -> list[tuple[str, str]]:
-    run = report.run
-    facts = [
-        ("verdict", words.outcome(report)),
-        ("run", run.id),
-        ("target", run.target.url),
-        ("plan_fingerprint", run.plan_fingerprint),
-        ("percentiles", report.percentile_definition),
-    ]
-    return [(key, value) for key, value in facts if value]
-
-
-def _objective(suite: ET.Element, name: str, result: ObjectiveResult, report: Report) -> None:
-    case = _case(suite, name, result.objective)
-    text = words.explain(result)
-    if result.outcome == "INVALID":
-        why = "the generator was too late to tell" if result.bracket else "the run is invalid, so nothing was shown"
-        if report.validity.outcome == "INVALID":
-            ET.SubElement(case, "skipped", {"message": why}).text = _clean(text)
-        else:
-            _trouble(case, "error", "INVALID", why, [text])
-    elif result.outcome != "PASS":
-        _trouble(case, "failure", result.outcome, text, [result.reason] if result.reason else [])
-    else:
-        ET.SubElement(case, "system-out").text = _clean(text)
-
-
-def _case(suite: ET.Element, group: str, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(name)})
-
-
-def _trouble(case: ET.Element, tag: str, kind: str, message: str, details: list[str]) -> None:
-    element = ET.SubElement(case, tag, {"type": kind, "message": _clean(message)})
-    element.text = _clean("\n".join(details)) or None
-
-
-FORMAT = Format("junit", ".xml", "JUnit XML, each objective a test case", render, document)
+FORMAT = Format("junit", ".xml", "JUnit XML, each objective a test case", by(document), document)

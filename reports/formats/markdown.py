@@ -25,18 +25,12 @@ from plimsoll.reports.blocks.document import (
     Table,
     Warnings,
 )
-from plimsoll.reports.documents import run
+from plimsoll.reports.documents.run import by
 from plimsoll.reports.format import Format
-from plimsoll.reports.report import Report
 from plimsoll.reports.wording.escape import markdown as _safe
 from plimsoll.reports.wording.escape import markdown_quotes
 from plimsoll.reports.wording.escape import markdown_table as _table
 from plimsoll.reports.wording.signs import icon
-
-
-def render(report: Report) -> bytes:
-    """The comment on a run, UTF-8."""
-    return document(run.document(report, On.MARKDOWN))
 
 
 def document(doc: Document) -> bytes:
@@ -116,4 +110,4 @@ def _folded(summary: str, body: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
-FORMAT = Format("markdown", ".md", "a comment for a pull request", render, document)
+FORMAT = Format("markdown", ".md", "a comment for a pull request", by(document, On.MARKDOWN), document)

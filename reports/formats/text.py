@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from plimsoll.reports.blocks.document import Document
+from plimsoll.reports.blocks.document import Document, On
 from plimsoll.reports.blocks.terminal import draw, plain
-from plimsoll.reports.documents import run
+from plimsoll.reports.documents.run import by
 from plimsoll.reports.format import Format
-from plimsoll.reports.report import Report
-
-
-def render(report: Report) -> bytes:
-    """The summary of a run, UTF-8."""
-    return plain(run.render_terminal(report))
 
 
 def document(doc: Document) -> bytes:
@@ -19,4 +13,4 @@ def document(doc: Document) -> bytes:
     return plain(draw(doc))
 
 
-FORMAT = Format("text", ".txt", "the summary a terminal shows, without colour", render, document)
+FORMAT = Format("text", ".txt", "the summary a terminal shows, without colour", by(document, On.TERMINAL), document)

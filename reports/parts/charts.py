@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.parts.parts import MAX_BUCKETS, MAX_CURVE_POINTS, Number
-from plimsoll.slo.records.records import FloatArray, IntArray, Phase, Records, Status, TokensFrom
-from plimsoll.slo.statistics.distribution import exact, quantile
+from plimsoll.slo.records.records import FloatArray, IntArray, Records, Status, TokensFrom
+from plimsoll.slo.statistics.distribution import BLOCK, ascending, exact, nearest
+from plimsoll.slo.statistics.order import Ordered
 
 
 class Curve(BaseModel, frozen=True, extra="forbid"):
@@ -140,6 +142,9 @@ class Charts(BaseModel, frozen=True, extra="forbid"):
     by_prompt: ByPrompt | None = None
 
 
+#: A small number for each value: its stretch of time, its bin.
+Groups = npt.NDArray[np.int16]
+
 _BINS = 48
 _USUAL = ("0.25", "0.5", "0.75", "0.9", "0.95", "0.99", "0.999", "0.9999", "0.99999", "0.999999")
 
@@ -151,7 +156,7 @@ def number(value: float, unit: str) -> Number:
     return round(value) if unit == "ns" else float(value)
 
 
-def curve(ordered: FloatArray, unit: str) -> Curve:
+def curve(ordered: Ordered, unit: str) -> Curve:
     """Quantiles of ``ordered`` (ascending, +inf last), evenly spread over log(1/(1-q)) as tails are read.
 
     Point i is the exact nearest-rank quantile: ``q = rank / n``, ``value = ordered[rank - 1]``. At most
@@ -160,44 +165,50 @@ def curve(ordered: FloatArray, unit: str) -> Curve:
     n = len(ordered)
     if n == 0:
         return Curve(unit=unit, n=0, q=[], value=[])
-    finite = int(np.searchsorted(ordered, np.inf, side="left"))
-    room = MAX_CURVE_POINTS - len(_USUAL) - 3
-    spread = 1.0 - np.power(10.0, -np.linspace(0.0, np.log10(n), room)) if n > 1 else np.zeros(1)
-    usual = [-(-(exact(p) * n) // 1) for p in _USUAL]
-    ranks = np.unique(np.clip(np.concatenate((np.ceil(spread * n), usual, [1, n, finite])).astype(np.int64), 1, n))
+    ranks = curve_ranks(ordered)
     return Curve(
         unit=unit,
         n=n,
-        failed=n - finite,
+        failed=n - int(ordered.searchsorted(np.inf)),
         q=[int(rank) / n for rank in ranks],
         value=[number(v, unit) for v in ordered[ranks - 1].tolist()],
     )
+
+
+def curve_ranks(ordered: Ordered) -> IntArray:
+    """The ranks, from 1, of a curve's points."""
+    n, finite = len(ordered), int(ordered.searchsorted(np.inf))
+    room = MAX_CURVE_POINTS - len(_USUAL) - 3
+    spread = 1.0 - np.power(10.0, -np.linspace(0.0, np.log10(n), room)) if n > 1 else np.zeros(1)
+    usual = [-(-(exact(p) * n) // 1) for p in _USUAL]
+    return np.unique(np.clip(np.concatenate((np.ceil(spread * n), usual, [1, n, finite])).astype(np.int64), 1, n))
 
 
 #: Of the median: less than that has no bin of its own.
 _LEAST_SHOWN = 1e-3
 
 
-def distribution(ordered: FloatArray, unit: str) -> Distribution:
+def distribution(ordered: Ordered, unit: str) -> Distribution:
     """A histogram of the finite part of ``ordered`` (ascending) in bins of equal ratio from least to greatest.
 
     A few values near nothing (two tokens of one chunk have a gap of 0) would stretch it over decades without a bar:
     what lies below a thousandth of the median is in the first bin.
     """
-    finite = ordered[: int(np.searchsorted(ordered, np.inf, side="left"))]
-    n, infinite = len(ordered), len(ordered) - len(finite)
-    if len(finite) == 0:
+    n, finite = len(ordered), int(ordered.searchsorted(np.inf))
+    infinite = n - finite
+    if finite == 0:
         return Distribution(unit=unit, n=n, edges=[], counts=[], infinite=infinite)
     floor = 1.0 if unit == "ns" else 1e-9
-    floor = max(floor, float(finite[len(finite) // 2]) * _LEAST_SHOWN)
-    low, high = max(float(finite[0]), floor), max(float(finite[-1]), floor)
+    least, middle, most = ordered[np.array([0, finite // 2, finite - 1])].tolist()
+    floor = max(floor, middle * _LEAST_SHOWN)
+    low, high = max(least, floor), max(most, floor)
     if high <= low * 1.02:
         low, high = low * 0.99, high * 1.01
-    bins = min(_BINS, max(8, int(np.sqrt(len(finite)) * 1.5)))
+    bins = min(_BINS, max(8, int(np.sqrt(finite) * 1.5)))
     edges = np.geomspace(low, high, bins + 1)
     # Positions of the edges in sorted data give the counts without a second pass over the values.
-    places = np.searchsorted(finite, edges, side="left")
-    places[0], places[-1] = 0, len(finite)
+    places = ordered.searchsorted(edges)
+    places[0], places[-1] = 0, finite
     return Distribution(
         unit=unit,
         n=n,
@@ -207,33 +218,54 @@ def distribution(ordered: FloatArray, unit: str) -> Distribution:
     )
 
 
-def band(values: FloatArray, group: IntArray, groups: int, unit: str) -> tuple[list[Number], list[Number]]:
+def band(values: FloatArray, group: Groups, groups: int, unit: str) -> tuple[list[Number], list[Number]]:
     """Nearest-rank p50 and p99 of ``values`` per ``group`` (0..groups-1); None where a group is empty."""
     columns = grouped(values, group, groups, ("0.5", "0.99"))
     low, high = ([number(v, unit) for v in column.tolist()] for column in columns)
     return low, high
 
 
-def grouped(values: FloatArray, group: IntArray, groups: int, q: tuple[str, ...]) -> list[FloatArray]:
+def grouped(values: FloatArray, group: Groups, groups: int, q: tuple[str, ...]) -> list[FloatArray]:
     """Nearest-rank quantiles per group, NaN where empty. Loops over groups (at most some hundreds), never rows."""
-    order = np.argsort(group.astype(np.int16), kind="stable")
-    ends = np.cumsum(np.bincount(group, minlength=groups))
     result = [np.full(groups, np.nan) for _ in q]
-    begin = 0
-    for index, end in enumerate(ends.tolist()):
-        if end > begin:
-            part = np.sort(values[order[begin:end]])
-            for column, fraction in zip(result, q, strict=True):
-                column[index] = quantile(part, fraction)
-        begin = end
+    for index, part in enumerate(parted(values, group, groups)):
+        if len(part):
+            ranks = nearest(len(part), q)
+            part.partition(sorted(set(ranks)))
+            for column, rank in zip(result, ranks, strict=True):
+                column[index] = part[rank]
     return result
+
+
+def parted(values: FloatArray, group: Groups, groups: int) -> list[FloatArray]:
+    """A copy of the values of each group (0..groups-1), in their order."""
+    sizes = np.bincount(group, minlength=groups)
+    ends, made = np.cumsum(sizes), np.empty_like(values)
+    place = ends - sizes  # where the next one of each group goes
+    for first in range(0, len(values), BLOCK):
+        part = group[first : first + BLOCK]
+        order = np.argsort(part, kind="stable")  # of 16 bits: two passes
+        here = np.bincount(part, minlength=groups)
+        made[np.repeat(place - np.cumsum(here) + here, here) + np.arange(len(part))] = values[first:][order]
+        place += here
+    return np.split(made, ends[:-1])
 
 
 # -- the run in buckets of time ---------------------------------------------------------------------------------------
 
 _MS = 1_000_000
 _STEPS_MS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
-_SLAB = 4_000_000  # chunks taken at a time: bounds the memory, not the result
+_SLAB = 500_000  # chunks taken at a time: bounds the memory, not the result
+
+
+def placed(times_ns: IntArray, start_ns: int, width_ns: int, n: int) -> Groups:
+    """int16[m]: which of ``n`` equal stretches of time each moment is in; the first and the last take the others."""
+    found = np.empty(len(times_ns), np.int16)
+    for first in range(0, len(times_ns), BLOCK):
+        place = times_ns[first : first + BLOCK] - start_ns
+        place //= width_ns
+        found[first : first + BLOCK] = np.clip(place, 0, n - 1, out=place)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +277,8 @@ class _Buckets:
     width_ns: int
     n: int
 
-    def index(self, times_ns: IntArray) -> IntArray:
-        return np.clip((times_ns - self.start_ns) // self.width_ns, 0, self.n - 1)
+    def index(self, times_ns: IntArray) -> Groups:
+        return placed(times_ns, self.start_ns, self.width_ns, self.n)
 
     def edges(self) -> IntArray:
         inner = self.start_ns + self.width_ns * np.arange(self.n, dtype=np.int64)
@@ -275,16 +307,14 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
 
     ``values`` gives each banded indicator by name: its values, the row each belongs to, and its unit.
     """
-    rows = np.flatnonzero(records["phase"] == Phase.MEASURE)
+    rows = records.measured()
     if len(rows) == 0:
         return None
-    due, ready, sent, done, status = (
-        records[name][rows] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns", "status")
-    )
+    due, ready, sent, done = (rows[name] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns"))
     start = int(min(0, due.min()))
     end = int(max(due.max(), sent.max(), done.max(), start + 1))
     buckets = _buckets(start, end, len(rows))
-    ok, was_sent, was_issued = status == Status.OK, sent >= 0, ready >= 0
+    ok, was_sent, was_issued = rows.ok, sent >= 0, ready >= 0
     ended = np.where(done >= 0, done, end)
     # A request that waits for a connection is in flight: its user waits as well.
     peak, mean = _in_flight(ready[was_issued], np.maximum(ended, ready)[was_issued], buckets)
@@ -292,10 +322,10 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
         (sent - due)[was_sent].astype(np.float64), buckets.index(due[was_sent]), buckets.n, ("0.5", "0.99", "1")
     )
     all_due = records["due_ns"]
-    bands = {
-        name: Band(**dict(zip(("p50", "p99"), band(v, buckets.index(all_due[row]), buckets.n, unit), strict=True)))
-        for name, (v, row, unit) in values.items()
-    }
+    bands = {}
+    for name, (v, row, unit) in values.items():
+        p50, p99 = band(v, buckets.index(all_due[row]), buckets.n, unit)
+        bands[name] = Band(p50=p50, p99=p99)
     return Timeline(
         bucket_ns=buckets.width_ns,
         start_ns=start,
@@ -304,10 +334,10 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
         planned_per_s=buckets.per_s(due),
         sent_per_s=buckets.per_s(sent[was_sent]),
         completed_per_s=buckets.per_s(ended[ok]),
-        errors_per_s=buckets.per_s(ended[~ok & (status != Status.UNSENT)]),
+        errors_per_s=buckets.per_s(ended[~ok & (rows.columns["status"] != Status.UNSENT)]),
         in_flight_max=peak,
         in_flight_mean=mean,
-        output_tokens_per_s=_tokens(records, rows, buckets),
+        output_tokens_per_s=_tokens(rows, buckets),
         bands=bands,
         lag=LagBand(**dict(zip(("p50", "p99", "max"), (_whole(column) for column in lag), strict=True))),
     )
@@ -318,33 +348,38 @@ def _whole(column: FloatArray) -> list[int | None]:
 
 
 def _in_flight(sent: IntArray, done: IntArray, buckets: _Buckets) -> tuple[list[int], list[float]]:
-    """Most and mean number of requests on the wire per bucket, by an event sweep (departures first on a tie)."""
+    """Most and mean number of requests on the wire per bucket (departures first on a tie)."""
     if len(sent) == 0:
         return [0] * buckets.n, [0.0] * buckets.n
-    # The low bit of the key is the direction, so one sort of int64 orders time and ties at once.
-    key = np.sort(np.concatenate((sent * 2 + 1, done * 2)))
-    level = np.cumsum((key & 1) * 2 - 1)
-    at = key >> 1
-    held = np.append(np.diff(at), 0) * level
-    area = np.concatenate(([0], np.cumsum(held)[:-1]))  # request-nanoseconds before event i
-    edges = buckets.edges()
-    last = np.searchsorted(at, edges, side="right") - 1  # last event at or before each edge
-    seen = np.maximum(last, 0)
-    total = np.where(last >= 0, area[seen] + level[seen] * (edges - at[seen]), 0)
-    entering = np.where(last >= 0, level[seen], 0)[:-1]
-    peak = entering.copy()
-    np.maximum.at(peak, buckets.index(at), level)
+    starts, ends, edges = ascending(sent), ascending(done), buckets.edges()
+    come, gone = starts.searchsorted(edges, "right"), ends.searchsorted(edges, "right")
+    # Request-nanoseconds up to each edge: what began there less what was over, each until the edge.
+    total = come * edges - _sums(starts, come) - (gone * edges - _sums(ends, gone))
+    peak = (come - gone)[:-1]
+    # It is highest after an arrival, or where the first of several departures is at the very beginning of a bucket.
+    before = starts.searchsorted(edges[1:-1]) - ends.searchsorted(edges[1:-1])
+    leaves = ends.searchsorted(edges[1:-1]) < gone[1:-1]
+    peak[1:] = np.where(leaves, np.maximum(peak[1:], before - 1), peak[1:])
+    begins = np.append(0, starts.searchsorted(edges[1:-1]))
+    for index, (first, last) in enumerate(zip(begins.tolist(), [*begins[1:].tolist(), len(starts)], strict=True)):
+        for at in range(first, last, BLOCK):
+            until = min(at + BLOCK, last)
+            level = np.arange(at + 1, until + 1) - ends.searchsorted(starts[at:until], "right")
+            peak[index] = max(peak[index], int(level.max()))
     mean = np.diff(total) / np.maximum(np.diff(edges), 1)
     return peak.tolist(), [float(f"{m:.6g}") for m in mean.tolist()]
 
 
-def _tokens(records: Records, rows: IntArray, buckets: _Buckets) -> list[float] | None:
+def _sums(times: IntArray, ends: IntArray) -> IntArray:
+    """The sum of the first so many times, for each of ``ends`` (ascending)."""
+    parts = zip(np.append(0, ends[:-1]).tolist(), ends.tolist(), strict=True)
+    return np.cumsum(np.array([times[first:last].sum() for first, last in parts], np.int64))
+
+
+def _tokens(records: Records, buckets: _Buckets) -> list[float] | None:
     """Output tokens per second by arrival; a row's tokens are spread evenly over its chunks. None: no tokens."""
     n_out, chunks = records["n_out"], np.diff(records.chunk_offsets)
     tokens = np.where(n_out >= 0, n_out, chunks).astype(np.float64)
-    measured = np.zeros(len(records), dtype=bool)
-    measured[rows] = True
-    tokens[~measured] = 0.0
     if not np.any(tokens > 0):
         return None
     totals = np.zeros(buckets.n)
@@ -355,7 +390,7 @@ def _tokens(records: Records, rows: IntArray, buckets: _Buckets) -> list[float] 
     while first < len(records):
         last = int(np.searchsorted(offsets, offsets[first] + _SLAB, side="right")) - 1
         last = min(max(last, first + 1), len(records))
-        where = buckets.index(records.chunk_ns[offsets[first] : offsets[last]])
+        where = buckets.index(records.chunks.part(first, last))
         spread = np.repeat(weight[first:last], chunks[first:last])
         totals += np.bincount(where, weights=spread, minlength=buckets.n)
         first = last
@@ -377,15 +412,20 @@ def heatmap(name: str, values: FloatArray, due_ns: IntArray, unit: str, timeline
     None where there is no finite value.
     """
     finite = np.isfinite(values)
-    if not finite.any():
+    number_of = int(np.count_nonzero(finite))
+    if not number_of:
         return None
     together = _buckets_a_column(len(values), len(timeline.due))
     width, columns = timeline.bucket_ns * together, -(-len(timeline.due) // together)
-    column = np.clip((due_ns - timeline.start_ns) // width, 0, columns - 1)
-    edges = _edges(values[finite], unit)
+    column = placed(due_ns, timeline.start_ns, width, columns)
+    least, most = float(values.min(where=finite, initial=np.inf)), float(values.max(where=finite, initial=-np.inf))
+    edges = _edges(number_of, least, most, unit)
     rows = len(edges) - 1
-    row = np.clip(np.searchsorted(edges, values[finite], side="right") - 1, 0, rows - 1)
-    counts = np.bincount(row * columns + column[finite], minlength=rows * columns).reshape(rows, columns)
+    counts = np.zeros(rows * columns, np.int64)
+    for first in range(0, len(values), BLOCK):
+        part = slice(first, first + BLOCK)
+        place = _rows(values[part][finite[part]], edges) * columns + column[part][finite[part]]
+        counts += np.bincount(place, minlength=rows * columns)
     p50, p99 = band(values, column, columns, unit)
     return Heatmap(
         metric=name,
@@ -395,7 +435,7 @@ def heatmap(name: str, values: FloatArray, due_ns: IntArray, unit: str, timeline
         end_ns=timeline.end_ns,
         n=len(values),
         edges=[float(f"{edge:.6g}") for edge in edges],
-        counts=counts.tolist(),
+        counts=counts.reshape(rows, columns).tolist(),
         failed=np.bincount(column[~finite], minlength=columns).tolist(),
         p50=p50,
         p99=p99,
@@ -408,13 +448,25 @@ def _buckets_a_column(n: int, buckets: int) -> int:
     return -(-buckets // max(columns, 1))
 
 
-def _edges(finite: FloatArray, unit: str) -> FloatArray:
-    """Edges of equal ratio from the least to the greatest value; fewer rows for few values or a narrow range."""
+def _rows(finite: FloatArray, edges: FloatArray) -> IntArray:
+    """Which two edges of equal ratio each value lies between, the lower one included; the nearest ones, if none."""
+    last = len(edges) - 2
+    step = np.log(edges[-1] / edges[0]) / (last + 1)
+    guess: IntArray = (np.log(np.clip(finite, edges[0], edges[-1]) / edges[0]) / step).astype(np.int64)
+    np.clip(guess, 0, last, out=guess)
+    guess += finite >= edges[guess + 1]  # logarithms may be off by a rounding error
+    guess -= finite < edges[guess]
+    np.clip(guess, 0, last, out=guess)
+    return guess
+
+
+def _edges(n: int, least: float, most: float, unit: str) -> FloatArray:
+    """Edges of equal ratio from the least to the greatest of n values; fewer rows for few or a narrow range."""
     floor = 1.0 if unit == "ns" else 1e-9
-    low, high = max(float(finite.min()), floor), max(float(finite.max()), floor)
+    low, high = max(least, floor), max(most, floor)
     if high < low * 1.1:
         low, high = low * 0.95, high * 1.05
-    rows = int(min(MAX_ROWS, max(8, np.sqrt(len(finite)) * 1.5)))
+    rows = int(min(MAX_ROWS, max(8, np.sqrt(n) * 1.5)))
     edges = np.geomspace(low, high, rows + 1)
     # Rounded outwards, because what is written are six digits and no value may lie outside of them.
     edges[0], edges[-1] = edges[0] * (1 - 1e-5), edges[-1] * (1 + 1e-5)
@@ -441,16 +493,18 @@ def by_prompt(name: str, values: FloatArray, row: IntArray, unit: str, records: 
     if high < low * _VARIES:
         return None
     bounds = _bounds(low, high, len(n_in))
-    place = np.searchsorted(bounds, n_in, side="right") - 1
-    order = np.lexsort((found, place))
-    ends = np.cumsum(np.bincount(place, minlength=len(bounds)))
-    bins, slowest, begin = [], [], 0
-    for index, end in enumerate(ends.tolist()):
-        if end > begin:
+    place = (np.searchsorted(bounds, n_in, side="right") - 1).astype(np.int16)
+    bins, slowest = [], []
+    for index, part in enumerate(parted(found, place, len(bounds))):
+        if len(part):
             top = high if index == len(bounds) - 1 else int(bounds[index + 1]) - 1
-            bins.append(_bin(int(bounds[index]), top, found[order[begin:end]], unit))
-            slowest.append(order[begin + max(bins[-1].n - bins[-1].failed, 1) - 1])
-        begin = end
+            bins.append(_bin(int(bounds[index]), top, part, unit))
+            most = part.max(where=np.isfinite(part), initial=-np.inf)  # the last one of several; the first failed one
+            slowest.append(
+                np.flatnonzero((place == index) & (found == most))[-1]
+                if np.isfinite(most)
+                else np.flatnonzero(place == index)[0]
+            )
     picked = np.unique(np.concatenate((_even(len(found), MAX_POINTS - len(slowest)), np.array(slowest))))
     return ByPrompt(
         metric=name,
@@ -477,11 +531,12 @@ def prompt_lengths(records: Records) -> IntArray:
     told = ok & (n_in >= 0) & (payload >= 0)
     if ok.all() or not told.any():
         return np.where(ok, n_in, -1)
-    known, first = np.unique(payload[told], return_index=True)
-    lost = ~ok
-    at = np.minimum(np.searchsorted(known, payload[lost]), len(known) - 1)
+    first = np.flatnonzero(told)[::-1]
+    lost = np.flatnonzero(~ok)
+    of_payload = np.full(int(payload.max()) + 2, -1)  # the last one is of no payload
+    of_payload[payload[first]] = n_in[first]  # the first row of each is written last
     filled = n_in.copy()
-    filled[lost] = np.where(known[at] == payload[lost], n_in[told][first][at], -1)
+    filled[lost] = of_payload[payload[lost]]
     return filled
 
 
@@ -497,10 +552,12 @@ def _bounds(low: int, high: int, n: int) -> IntArray:
     return np.unique(np.floor(np.geomspace(low, high + 1, bins + 1)[:-1] + 1e-9).astype(np.int64))
 
 
-def _bin(low: int, high: int, ordered: FloatArray, unit: str) -> PromptBin:
-    p50, p90, p99 = (number(quantile(ordered, share), unit) for share in ("0.5", "0.9", "0.99"))
-    failed = int(np.count_nonzero(np.isinf(ordered)))
-    return PromptBin(low=low, high=high, n=len(ordered), failed=failed, p50=p50, p90=p90, p99=p99)
+def _bin(low: int, high: int, values: FloatArray, unit: str) -> PromptBin:
+    ranks = nearest(len(values), ("0.5", "0.9", "0.99"))
+    values.partition(sorted(set(ranks)))
+    p50, p90, p99 = (number(float(values[rank]), unit) for rank in ranks)
+    failed = int(np.count_nonzero(np.isinf(values)))
+    return PromptBin(low=low, high=high, n=len(values), failed=failed, p50=p50, p90=p90, p99=p99)
 
 
 def _even(n: int, at_most: int) -> IntArray:

@@ -1,6 +1,6 @@
-"""Records to metrics, curves, histograms: every indicator measured once, its values sorted once, then let go.
+"""Records to metrics, curves, histograms: every indicator measured once, and asked for its ranks.
 
-Fifty million token gaps fit because only one indicator's values are in memory at a time. Nothing is judged here.
+A billion token gaps fit, because values of lists are counted and never held. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.reports.parts.charts import Curve, Distribution, curve, distribution, number
+from plimsoll.reports.parts.charts import Curve, Distribution, curve, curve_ranks, distribution, number
 from plimsoll.reports.parts.parts import LowEnd, Metric, Number, Statistics
-from plimsoll.slo.metrics.indicator import Indicator, catalogue, in_order, measure, of_successes
+from plimsoll.slo.metrics.indicator import Indicator, catalogue, in_order, measure, successes
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import FloatArray, IntArray, Records
-from plimsoll.slo.statistics.distribution import DEFAULT_HDR, encode, hdr_counts, merge, quantile
+from plimsoll.slo.statistics.distribution import DEFAULT_HDR, encode, hdr_counts, nearest
+from plimsoll.slo.statistics.order import Folded, Ordered
 
 #: What is waited for in live speech, where the latency is mostly the time that somebody spoke. The first one that a run
 #: has is drawn where other runs draw the time to first token.
@@ -25,7 +26,7 @@ LIVE = ("voice_to_voice", "first_partial", "finalization")
 #: The same of speech that is made: what a listener waits.
 HEARD = ("first_audio_perceived",)
 _LOW = MappingProxyType({"p10": "0.1", "p5": "0.05", "p1": "0.01", "p0_1": "0.001"})
-_SLAB = 4_000_000
+_SHARES = MappingProxyType({"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "p99_9": "0.999"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +63,15 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
             if name in wanted:
                 metrics[name] = _metric(indicator, np.empty(0), found.missing, 0, None)
             continue
-        values, row = found.values, found.row
-        missing, failed = found.missing, found.failed
-        of_ok = _statistics(np.sort(values[of_successes(indicator, records, found)]), indicator) if failed else None
-        del found
+        ordered, of_ok = found.ranked, None
+        if indicator.chart:  # all ranks in one pass
+            ordered[np.concatenate([_ranks(found.n, indicator), curve_ranks(ordered) - 1])]
+        if found.failed:
+            alone = successes(indicator, records, found)
+            of_ok = _statistics(ordered if alone is None else alone.ranked, indicator)
         if indicator.drawn:
-            banded[name] = (values, row, indicator.unit)
-        del row
-        ordered = np.sort(values)
-        del values
-        metrics[name] = _metric(indicator, ordered, missing, failed, of_ok)
+            banded[name] = (found.values, found.row, indicator.unit)
+        metrics[name] = _metric(indicator, ordered, found.missing, found.failed, of_ok)
         if indicator.chart:
             curves[name] = curve(ordered, indicator.unit)
         if indicator.drawn:
@@ -83,7 +83,7 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
     return Measures(metrics, curves, distributions, histograms, banded, tuple(notes))
 
 
-def _metric(indicator: Indicator, ordered: FloatArray, missing: int, failed: int, of_ok: Statistics | None) -> Metric:
+def _metric(indicator: Indicator, ordered: Ordered, missing: int, failed: int, of_ok: Statistics | None) -> Metric:
     return Metric(
         unit=indicator.unit,
         missing=missing,
@@ -95,27 +95,34 @@ def _metric(indicator: Indicator, ordered: FloatArray, missing: int, failed: int
     )
 
 
-def _statistics(ordered: FloatArray, indicator: Indicator) -> Statistics | None:
+def _statistics(ordered: Ordered, indicator: Indicator) -> Statistics | None:
     return Statistics(**_summary(ordered, indicator)) if len(ordered) else None
 
 
-def _summary(ordered: FloatArray, indicator: Indicator) -> dict[str, Any]:
+def _summary(ordered: Ordered, indicator: Indicator) -> dict[str, Any]:
     """Mean, extremes and nearest-rank percentiles of ascending values, as ``report.json`` writes them."""
     if len(ordered) == 0:
         return {"n": 0}
     unit = indicator.unit
-    shares = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "p99_9": "0.999"}
-    result: dict[str, Number] = {name: number(quantile(ordered, share), unit) for name, share in shares.items()}
-    result["mean"] = number(float(ordered.mean()), unit)
-    result["min"], result["max"] = number(float(ordered[0]), unit), number(float(ordered[-1]), unit)
-    low = None
-    if indicator.better == "higher":
-        low = LowEnd(**{name: number(quantile(ordered, share), unit) for name, share in _LOW.items()})
-    return {"n": len(ordered), "low": low, **result}
+    names = (*_SHARES, *_LOW, "min", "max") if indicator.better == "higher" else (*_SHARES, "min", "max")
+    values = ordered[_ranks(len(ordered), indicator)].tolist()
+    result: dict[str, Number] = {name: number(one, unit) for name, one in zip(names, values, strict=True)}
+    low = LowEnd(**{name: result.pop(name) for name in _LOW}) if indicator.better == "higher" else None
+    return {"n": len(ordered), "low": low, "mean": number(float(ordered.mean()), unit), **result}
 
 
-def _histogram(ordered: FloatArray) -> str:
-    """The finite values as an encoded HdrHistogram; counted in slabs, because the index needs much scratch room."""
-    finite = ordered[: int(np.searchsorted(ordered, np.inf, side="left"))]
-    parts = [hdr_counts(finite[first : first + _SLAB])[0] for first in range(0, max(len(finite), 1), _SLAB)]
-    return encode(merge(parts), DEFAULT_HDR)
+def _ranks(n: int, indicator: Indicator) -> IntArray:
+    """Which of n ascending values the summary shows, from 0."""
+    shares = (*_SHARES.values(), *_LOW.values()) if indicator.better == "higher" else _SHARES.values()
+    return np.array([*nearest(n, shares), 0, n - 1])
+
+
+def _histogram(ordered: Ordered) -> str:
+    """The finite values as an encoded HdrHistogram."""
+    finite = int(ordered.searchsorted(np.inf))
+    if not isinstance(ordered, Folded):
+        return encode(hdr_counts(ordered[:finite])[0])
+    counts = ordered.counts  # of buckets that those of the histogram are made of
+    counts[-1:] -= len(ordered) - finite
+    places = DEFAULT_HDR.index(np.clip(ordered.lows, 0, DEFAULT_HDR.highest).astype(np.int64))
+    return encode(np.bincount(places, counts, DEFAULT_HDR.counts_len).astype(np.int64))

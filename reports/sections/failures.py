@@ -7,6 +7,7 @@ or in ``other``.
 
 import re
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from plimsoll.reports.sections.slowest import request_id
 from plimsoll.reports.svg.ink import element, join, line
 from plimsoll.reports.svg.plot import Canvas, svg
 from plimsoll.reports.wording import units
-from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
+from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
 from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.order import ranked
 
 MAX_KINDS = 12
 MAX_STEPS = 60
@@ -71,13 +73,13 @@ class Failures(BaseModel, frozen=True, extra="forbid"):
 
 def failures_part(records: Records, run_id: str) -> Failures:
     """The failures among the measured rows."""
-    measured = records["phase"] == Phase.MEASURE
-    rows = np.flatnonzero(measured & (records["status"] != Status.OK))
+    measured = records.in_measure
+    rows = np.flatnonzero(measured & ~records.ok)
     if len(rows) == 0:
         return Failures()
-    due, done = records["due_ns"], records["done_ns"]
-    start = int(min(0, due[measured].min()))
-    end = int(max(due[measured].max(), done[measured].max(), start + 1)) + 1
+    due, done = (records.measured()[name] for name in ("due_ns", "done_ns"))
+    start = int(min(0, due.min()))
+    end = int(max(due.max(), done.max(), start + 1)) + 1
     step = -(-(end - start) // MAX_STEPS)
     kind = _kinds(records, rows)
     numbers = np.bincount(kind)
@@ -87,7 +89,7 @@ def failures_part(records: Records, run_id: str) -> Failures:
         these = rows[kind == index]
         text, texts = _example(records, these)
         seen = _seen(records, these, run_id, start, step)
-        share = len(these) / int(np.count_nonzero(measured))
+        share = len(these) / len(due)
         parts.append(FailureKind(text=text, texts=texts, count=len(these), share=share, **seen))
     return Failures(start_ns=start, step_ns=step, kinds=parts, other=len(rows) - sum(part.count for part in parts))
 
@@ -99,22 +101,27 @@ def shape(text: str) -> str:
 
 def _kinds(records: Records, rows: IntArray) -> IntArray:
     """A number for each row, the same for rows of one kind."""
-    texts, place = np.unique(records["error"][rows], return_inverse=True)
-    shapes: dict[str, int] = {}
-    of_text = np.array([shapes.setdefault(_shape_of(records, t), len(shapes)) for t in texts.tolist()], np.int64)
+    error = records["error"][rows] + 1
+    texts = np.flatnonzero(np.bincount(error, minlength=len(records.errors) + 1))
+    shapes: dict[bytes, int] = {}  # of a hash: a million texts are much to hold twice
+    of_text = np.zeros(len(records.errors) + 1, np.int64)
+    of_text[texts] = [shapes.setdefault(_shape_of(records, t - 1), len(shapes)) for t in texts.tolist()]
     status, code = records["status"][rows], records["code"][rows] + 1
-    key = (status * (int(code.max()) + 1) + code) * len(shapes) + of_text[place]
-    return np.asarray(np.unique(key, return_inverse=True)[1])
+    key = (status * (int(code.max()) + 1) + code) * len(shapes) + of_text[error]
+    distinct = np.sort(key)
+    distinct = distinct[np.append(True, distinct[1:] != distinct[:-1])]
+    return np.asarray(distinct.searchsorted(key))
 
 
 def _example(records: Records, rows: IntArray) -> tuple[str, int]:
     """The most frequent text of these rows, and how many different ones there are."""
-    texts, numbers = np.unique(records["error"][rows], return_counts=True)
-    return _text(records, int(texts[int(np.argmax(numbers))])), len(texts)
+    numbers = np.bincount(records["error"][rows] + 1)
+    return _text(records, int(np.argmax(numbers)) - 1), int(np.count_nonzero(numbers))
 
 
-def _shape_of(records: Records, index: int) -> str:
-    return shape(records.errors[index]) if index >= 0 else ""
+def _shape_of(records: Records, index: int) -> bytes:
+    text = shape(records.errors[index]) if index >= 0 else ""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _text(records: Records, index: int) -> str:
@@ -125,10 +132,8 @@ def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) 
     """What the rows of one kind say, by the keys of the part."""
     due, done = records["due_ns"][rows], records["done_ns"][rows]
     when = np.where(done >= 0, done, due)
-    order = np.argsort(when, kind="stable")
-    some = order[np.unique(np.linspace(0, len(rows) - 1, min(MAX_IDS, len(rows))).astype(np.int64))]
-    workers = np.unique(records["worker"][rows])
-    workers = workers[workers >= 0]
+    workers = records["worker"][rows]
+    workers = np.flatnonzero(np.bincount(workers[workers >= 0]))
     code = int(records.columns["code"][rows[0]])
     queries, samples = records["query_id"][rows], records["sample_ix"][rows]
     return {
@@ -141,14 +146,24 @@ def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) 
         "answered": int(np.count_nonzero(records["first_token_ns"][rows] >= 0)),
         "until_ns": _until(done - due, (records["sent_ns"][rows] >= 0) & (done >= 0)),
         "steps": np.bincount(np.maximum(when - start, 0) // step, minlength=MAX_STEPS)[:MAX_STEPS].tolist(),
-        "request_ids": [request_id(run_id, int(queries[i]), int(samples[i])) for i in some.tolist()],
+        "request_ids": [request_id(run_id, int(queries[i]), int(samples[i])) for i in _spread(when)],
     }
+
+
+def _spread(when: IntArray) -> list[int]:
+    """The first, the middle and the last place in order of time, the earlier one first among equals."""
+    ranks = np.unique(np.linspace(0, len(when) - 1, min(MAX_IDS, len(when))).astype(np.int64))
+    times = np.partition(when, ranks)[ranks].tolist()
+    return [
+        int(np.flatnonzero(when == at)[rank - np.count_nonzero(when < at)])
+        for at, rank in zip(times, ranks.tolist(), strict=True)
+    ]
 
 
 def _until(waits: IntArray, known: BoolArray) -> Until | None:
     if not known.any():
         return None
-    ordered = np.sort(waits[known]).astype(np.float64)
+    ordered = ranked(waits[known].astype(np.float64))
     return Until(min=int(ordered[0]), p50=int(quantile(ordered, "0.5")), max=int(ordered[-1]))
 
 

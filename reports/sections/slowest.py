@@ -31,7 +31,8 @@ from plimsoll.reports.parts.provenance import public_text
 from plimsoll.reports.svg.bars import Bar, between, staged
 from plimsoll.reports.svg.plot import Chart, Key
 from plimsoll.reports.wording import units
-from plimsoll.slo.records.records import IntArray, Phase, Records, Stamp, Status, TokensFrom
+from plimsoll.slo.records.records import BoolArray, Records, Stamp, Status, TokensFrom
+from plimsoll.slo.statistics.distribution import BLOCK
 
 MAX_SLOWEST = 10
 _TEXT = 200
@@ -92,28 +93,29 @@ class Slowest(BaseModel, frozen=True, extra="forbid"):
 
 def slowest_part(records: Records, run_id: str, ids_sent: bool = True) -> Slowest:
     """The slowest of the measured rows."""
-    measured = records["phase"] == Phase.MEASURE
-    good = np.flatnonzero(measured & (records["status"] == Status.OK))
-    due = records["due_ns"][good]
-    found: dict[str, list[SlowRequest]] = {}
-    for name, column in RANKED.items():
-        end = records[column][good]
-        values = np.where(end >= 0, end - due, -1)
-        found[name] = [_request(records, int(good[i]), int(values[i]), run_id) for i in _top(values)]
-    failed = int(np.count_nonzero(measured)) - len(good)
+    measured, ok = records.in_measure, records.ok
+    found = {
+        name: [_request(records, row, value, run_id) for row, value in _top(records, measured & ok, column)]
+        for name, column in RANKED.items()
+    }
+    failed = int(np.count_nonzero(measured & ~ok))
     return Slowest(ttft=found["ttft"], latency=found["latency"], failed=failed, ids_sent=ids_sent)
 
 
-def _top(values: IntArray) -> list[int]:
-    """Positions of the greatest values, greatest first, the earlier one first among equals; negative ones are none."""
-    known = np.flatnonzero(values >= 0)
-    if len(known) > MAX_SLOWEST:
-        # All that are at least as great as the tenth greatest: ties are then settled by position, whatever the sort
-        # does.
-        least = np.partition(values[known], -MAX_SLOWEST)[-MAX_SLOWEST]
-        known = known[values[known] >= least]
-    order = np.lexsort((known, -values[known]))[:MAX_SLOWEST]
-    return [int(i) for i in known[order]]
+def _top(records: Records, good: BoolArray, column: str) -> list[tuple[int, int]]:
+    """(row, value) of the good rows that took longest from due to this stamp, longest first, the earlier one first
+    among equals; negative values are none.
+    """
+    end, due = records[column], records["due_ns"]
+    rows, values = np.empty(0, np.int64), np.empty(0, np.int64)
+    for first in range(0, len(records), BLOCK):
+        part = slice(first, first + BLOCK)
+        took = np.where(good[part] & (end[part] >= 0), end[part] - due[part], -1)
+        more = np.flatnonzero(took > (values[-1] if len(values) == MAX_SLOWEST else -1))
+        rows, values = np.append(rows, more + first), np.append(values, took[more])
+        order = np.lexsort((rows, -values))[:MAX_SLOWEST]
+        rows, values = rows[order], values[order]
+    return list(zip(rows.tolist(), values.tolist(), strict=True))
 
 
 def request_id(run_id: str, query_id: int, sample_ix: int) -> str:

@@ -7,34 +7,85 @@ and of what a shard keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
-from plimsoll.scenarios.plan.plan import ARRAYS, BLOCK, Dealing, Fingerprint, IntArray, Plan, dealt, shared
+from plimsoll.scenarios.plan.plan import ARRAYS, BLOCK, Dealing, Fingerprint, IntArray, Plan, Stop, dealt, shared
+
+#: Of a plan of at most so many queries a timeline has each.
+MARKS = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When samples are due, by marks: row ``k * step`` of the plan is due at ``due_ns[k]``, ``before[k]`` samples come
+    before it, and ``before[-1]`` are all. Exact where ``step`` is 1; between marks further apart they count as even.
+    """
+
+    due_ns: IntArray
+    before: IntArray
+    step: int
+    last_ns: int
+
+    def until(self, times_ns: Any) -> IntArray:
+        """How many samples are due before each of these times."""
+        times = np.asarray(times_ns, np.int64)
+        mark = np.searchsorted(self.due_ns, times, side="left")
+        found = self.before[mark]
+        if self.step == 1:
+            return np.asarray(found)
+        ends = np.append(self.due_ns, self.last_ns + 1)
+        back = np.maximum(mark - 1, 0)
+        share = np.clip((times - ends[back]) / np.maximum(ends[mark] - ends[back], 1), 0.0, 1.0)
+        return np.asarray(self.before[back] + np.rint((found - self.before[back]) * share).astype(np.int64))
+
+    def busiest(self, window_ns: int) -> int:
+        """The most samples that are due in a window of this length."""
+        return int((self.until(self.due_ns + window_ns) - self.before[:-1]).max(initial=0))
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a plan holds. ``first_ns`` and ``last_ns``: its first and last due time, ns from t0 (0, 0 if empty)."""
+    """How much a plan, or a shard of it, holds: what can be said without its rows.
+
+    ``first_ns``, ``last_ns``: first and last due time, ns from t0 (0, 0 if empty); ``widest``: the most samples in one
+    query; the rest as in ``Plan``.
+    """
 
     n_queries: int
     n_samples: int
     first_ns: int
     last_ns: int
+    widest: int
+    timeline: Timeline
+    stop: Stop
+    open_loop: bool
+    cyclic: bool
+    max_in_flight: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey(Extent):
+    """A whole plan after one pass over its pieces."""
+
+    fingerprint: str
+    pieces: Blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """The pieces of one plan, or of one shard of it: each a ``Plan`` of consecutive rows with the whole's scalars.
 
-    There is at least one piece. The ids of a whole plan are the numbers of its rows.
+    There is at least one piece. The ids of a whole plan are the numbers of its rows. ``known``: its extent, where
+    somebody has looked already.
     """
 
     make: Callable[[], Iterator[Plan]]
+    known: Extent | None = None
 
     def __iter__(self) -> Iterator[Plan]:
         return self.make()
@@ -59,21 +110,30 @@ class Blocks:
             n += piece.n_queries
             if n > most and len(kept) > 1:
                 return self
-        return Blocks(partial(iter, kept))
+        return Blocks(partial(iter, kept), self.known)
 
     def whole(self) -> Plan:
         """All of it in memory."""
         return joined(self)
 
     def extent(self) -> Extent:
-        """One pass over the pieces."""
-        queries = samples = first_ns = last_ns = 0
+        """One pass over the pieces, unless it is known."""
+        if self.known is not None:
+            return self.known
+        measure = Measure()
         for piece in self:
-            if piece.n_queries:
-                first_ns = first_ns if queries else int(piece.due_ns[0])
-                last_ns = int(piece.due_ns[-1])
-            queries, samples = queries + piece.n_queries, samples + piece.n_samples
-        return Extent(queries, samples, first_ns, last_ns)
+            measure.add(piece)
+        return measure.extent()
+
+    def survey(self) -> Survey:
+        """Extent and fingerprint of a whole plan, in one pass."""
+        measure, made = Measure(), Fingerprint()
+        for piece in self:
+            measure.add(piece)
+            made.add(piece)
+        extent = measure.extent()
+        found = {item.name: getattr(extent, item.name) for item in fields(Extent)}
+        return Survey(**found, fingerprint=made.hex(), pieces=replace(self, known=extent))
 
     def fingerprint(self) -> str:
         """``Plan.fingerprint`` of the whole."""
@@ -81,6 +141,56 @@ class Blocks:
         for piece in self:
             made.add(piece)
         return made.hex()
+
+
+class Measure:
+    """Takes the extent of the pieces that it is given one after another."""
+
+    def __init__(self) -> None:
+        self._head: Plan | None = None
+        self._queries = self._samples = self._first_ns = self._last_ns = self._widest = 0
+        self._step, self._marks = 1, 0
+        self._due: list[IntArray] = []
+        self._before: list[IntArray] = []
+
+    def add(self, piece: Plan) -> None:
+        """The next rows."""
+        self._head = self._head or piece
+        if not piece.n_queries:
+            return
+        if not self._queries:
+            self._first_ns = int(piece.due_ns[0])
+        self._last_ns = int(piece.due_ns[-1])
+        single = piece.n_samples == piece.n_queries
+        self._widest = max(self._widest, 1 if single else int(np.diff(piece.offsets).max()))
+        begin = -self._queries % self._step
+        self._due.append(piece.due_ns[begin :: self._step].copy())
+        self._before.append(piece.offsets[:-1][begin :: self._step] + self._samples)
+        self._queries, self._samples = self._queries + piece.n_queries, self._samples + piece.n_samples
+        self._marks += len(self._due[-1])
+        while self._marks > MARKS:
+            self._due, self._before = [np.concatenate(self._due)[::2]], [np.concatenate(self._before)[::2]]
+            self._step, self._marks = 2 * self._step, len(self._due[0])
+
+    def extent(self) -> Extent:
+        """Of all pieces so far. Raises ValueError for none."""
+        head = self._head
+        if head is None:
+            raise ValueError("no pieces of a plan: give at least one")
+        before = np.concatenate([*self._before, [self._samples]]).astype(np.int64)
+        due = np.concatenate([*self._due, np.empty(0, np.int64)])
+        return Extent(
+            n_queries=self._queries,
+            n_samples=self._samples,
+            first_ns=self._first_ns,
+            last_ns=self._last_ns,
+            widest=self._widest,
+            timeline=Timeline(due, before, self._step, self._last_ns),
+            stop=head.stop,
+            open_loop=head.open_loop,
+            cyclic=head.cyclic,
+            max_in_flight=head.max_in_flight,
+        )
 
 
 def cut(plan: Plan) -> Blocks:

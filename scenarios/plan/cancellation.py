@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.scenarios.plan.seeds import child, mixed
 from plimsoll.scenarios.text.fields import STRICT, Duration
@@ -107,8 +108,8 @@ def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | Non
     return delays(section, seed, plan.query_id)
 
 
-def chosen(section: CancelSection | None, seed: int, plan: Plan, query_ids: IntArray) -> npt.NDArray[np.bool_]:
-    """bool[n]: which of these queries of the plan were to be cancelled."""
+def chosen(section: CancelSection | None, seed: int, plan: Plan | Extent, query_ids: IntArray) -> npt.NDArray[np.bool_]:
+    """bool[n]: which of these queries of the (whole) plan were to be cancelled."""
     if section is None:
         return np.zeros(len(query_ids), np.bool_)
     return np.asarray(delays(section, seed, query_ids % plan.n_queries if plan.cyclic else query_ids) >= 0)

@@ -23,7 +23,8 @@ from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.records.records import FloatArray, Records
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.confidence import clopper_pearson
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import nearest, quantile
+from plimsoll.slo.statistics.order import Ordered
 from plimsoll.slo.validity.validity import Validity
 
 #: Quantiles of a profile: dense at both ends, the same for every run, so that profiles can be laid over each other.
@@ -121,9 +122,9 @@ def sample(
         else:
             by_indicator.setdefault(quantity.indicator, []).append(quantity)
     for name, wanted in by_indicator.items():
-        # One indicator at a time, measured and sorted once: a run may hold 50 million gaps.
+        # One indicator at a time: a run may hold a billion gaps.
         measured = measure(catalogue()[name], records)
-        ordered = np.sort(measured.values)
+        ordered = measured.ranked
         for quantity in wanted:
             readings[str(quantity)] = _statistic(quantity, measured, ordered, along)
         profiles[name] = _profile(ordered)
@@ -143,14 +144,14 @@ def sample(
     )
 
 
-def _statistic(quantity: Quantity, measured: Measured, ordered: FloatArray, along: share.Course | None) -> Reading:
+def _statistic(quantity: Quantity, measured: Measured, ordered: Ordered, along: share.Course | None) -> Reading:
     if len(ordered) == 0:
         return Reading(float("nan"), 0)
     if quantity.quantile is not None:
         value = quantile(ordered, quantity.quantile)
     else:
-        picks = {"max": ordered[-1], "min": ordered[0], "mean": ordered.mean()}
-        value = float(picks[quantity.statistic])
+        picks = {"max": lambda: ordered[-1], "min": lambda: ordered[0], "mean": ordered.mean}
+        value = float(picks[quantity.statistic]())
     spread = None
     if along is not None and quantity.quantile is not None:
         worse = measured.values > value if quantity.better == "lower" else measured.values < value
@@ -166,8 +167,10 @@ def _share(quantity: Quantity, records: Records, good: Goodput, within: bool) ->
     if n == 0:
         return Reading(float("nan"), 0)
     observed = bad / n if quantity.better == "lower" else (n - bad) / n
-    due = np.argsort(records["due_ns"][row], kind="stable")
-    spread = Within(np.empty(0), share.counted(fell[due]).design, bad, n) if within else None
+    spread = None
+    if within:
+        due = np.argsort(records["due_ns"][row], kind="stable")
+        spread = Within(np.empty(0), share.counted(fell[due]).design, bad, n)
     return Reading(observed, n, good.n - ok, spread)
 
 
@@ -186,9 +189,11 @@ def _rate(quantity: Quantity, records: Records, good: Goodput) -> Reading:
     return Reading(value, good.n, int(np.count_nonzero(measured & ~records.ok)))
 
 
-def _profile(ordered: FloatArray) -> tuple[float, ...]:
+def _profile(ordered: Ordered) -> tuple[float, ...]:
     n = len(ordered)
-    return tuple(quantile(ordered, round(q, 9)) if n and q <= 1 - 1 / n else float("nan") for q in PROFILE_Q)
+    known = [round(q, 9) for q in PROFILE_Q if n and q <= 1 - 1 / n]
+    values = ordered[np.array(nearest(n, known), np.int64)].tolist()
+    return (*values, *[float("nan")] * (len(PROFILE_Q) - len(known)))
 
 
 # -- one run on each side ----------------------------------------------------------------------------------------------
@@ -210,7 +215,7 @@ class Within:
     value would. ``bad``, ``of``: for a share, its counts.
     """
 
-    ordered: FloatArray
+    ordered: Ordered
     design_effect: float
     bad: int = 0
     of: int = 0
@@ -274,18 +279,17 @@ def of_percentiles(quantity: Quantity, value: float, base: Within, candidate: Wi
     is an order statistic of the base, so the test counts the base as random, too.
     """
     weigh = _Weighing(base.design_effect)
-    x, y = worse(base.ordered, quantity), np.sort(worse(candidate.ordered, quantity))
     limit = float(worse(np.array([value]), quantity)[0])
-    n, more_n = len(x), len(y)
-    over, more = int(np.count_nonzero(x > limit)), int(np.count_nonzero(y > limit))
+    n, more_n = len(base.ordered), len(candidate.ordered)
+    over, more = (_beyond(one.ordered, value, quantity) for one in (base, candidate))
     # No more of the candidate's than of the base's, in proportion, can't show that there are more, nor the other way
     # round.
     alike = min(math.ceil(over * more_n / max(n, 1)), more_n)
     enough = _first(lambda count: weigh.more(over, n, count, more_n) <= alpha, more_n, alike)
     few = alike - _first(lambda gone: weigh.more(alike - gone, more_n, over, n) <= alpha, alike)
     # ``enough`` lie beyond every limit below the enough-th largest, at most ``few`` beyond the next smaller one.
-    low = -math.inf if enough > more_n else _step(float(y[more_n - enough]), limit, -math.inf)
-    high = math.inf if few < 0 else _step(float(y[more_n - few - 1]), limit, math.inf)
+    low = -math.inf if enough > more_n else _step(_worst(candidate.ordered, enough, quantity), limit, -math.inf)
+    high = math.inf if few < 0 else _step(_worst(candidate.ordered, few + 1, quantity), limit, math.inf)
     return OneRun(
         back(low, high, quantity),
         low,
@@ -297,6 +301,23 @@ def of_percentiles(quantity: Quantity, value: float, base: Within, candidate: Wi
         more,
         more_n,
     )
+
+
+def _beyond(ordered: Ordered, value: float, quantity: Quantity) -> int:
+    """How many values are worse than this one, on the scale on which they are compared."""
+    lower = quantity.better == "lower"
+    limit, past = worse(np.array([value]), quantity)[0], value
+    while worse(np.array([past]), quantity)[0] <= limit:  # neighbours of a value have its logarithm
+        if math.isinf(past) or (past == 0 and not lower and quantity.scale != "difference"):
+            return 0
+        past = float(np.nextafter(past, math.inf if lower else -math.inf))
+    return len(ordered) - int(ordered.searchsorted(past)) if lower else int(ordered.searchsorted(past, "right"))
+
+
+def _worst(ordered: Ordered, rank: int, quantity: Quantity) -> float:
+    """The rank-th worst value, on the scale on which they are compared."""
+    place = len(ordered) - rank if quantity.better == "lower" else rank - 1
+    return float(worse(np.array([ordered[place]]), quantity)[0])
 
 
 def _first(holds: Callable[[int], bool], top: int, low: int = 0) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import IntArray, Phase, Records, Status
+from plimsoll.slo.records.records import IntArray, Records
 
 PERCENTILES = (50.0, 99.0)
 #: Requests of a band: this share of all, nearest in rank to the percentile; not fewer than so many where the ranks
@@ -84,25 +84,30 @@ def parent(stage: str) -> str:
 
 def anatomy(records: Records) -> Anatomy | None:
     """The anatomy of the measured requests that succeeded; None when none of them named a stage."""
-    ok = (records["phase"] == Phase.MEASURE) & (records["status"] == Status.OK) & (records["done_ns"] >= 0)
+    ok = records.in_measure & records.ok & (records["done_ns"] >= 0)
     said = np.flatnonzero(ok & (records["server_timing"] >= 0))
     if not len(said):
         return None
     latency = records["done_ns"][said] - records["due_ns"][said]
-    order = said[np.argsort(latency, kind="stable")]
-    bands = [_band(records, _nearest(order, percentile), percentile) for percentile in PERCENTILES]
+    bands = [_band(records, said[_nearest(latency, percentile)], percentile) for percentile in PERCENTILES]
     if not any(band.stages_ns for band in bands):
         return None
     return Anatomy(len(said), int(np.count_nonzero(ok)), tuple(bands))
 
 
-def _nearest(order: IntArray, percentile: float) -> IntArray:
-    """The rows nearest in rank to the percentile (nearest rank), evenly to both sides; fewer where the ranks end."""
-    n = len(order)
+def _nearest(latency: IntArray, percentile: float) -> IntArray:
+    """The places of the values nearest in rank to the percentile (nearest rank), evenly to both sides; fewer where the
+    ranks end. Of equal ones the earlier is the lower.
+    """
+    n = len(latency)
     rank = max(0, int(np.ceil(n * percentile / 100)) - 1)
     half = max(BAND_MIN, min(BAND_MAX, int(n * BAND_SHARE))) // 2
     half = min(half, rank, n - 1 - rank)
-    return order[rank - half : rank + half + 1]
+    first, last = rank - half, rank + half
+    ends = np.partition(latency, (first, last))
+    some = np.flatnonzero((latency >= ends[first]) & (latency <= ends[last]))
+    below = int(np.count_nonzero(latency < ends[first]))
+    return some[np.argsort(latency[some], kind="stable")][first - below : last - below + 1]
 
 
 def _band(records: Records, rows: IntArray, percentile: float) -> Band:

@@ -20,8 +20,14 @@ import numpy as np
 from plimsoll.slo.metrics.speech import sounds
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 
-#: Chunks looked at together: what fits in a processor's cache several times over.
-SLAB = 500_000
+#: Chunks and rows looked at together: what fits in a processor's cache several times over. A search takes more of them.
+SLAB = 1 << 17
+_SEARCHED = 1 << 19
+_ROWS = 1 << 17
+#: Where so many answers go on at a time, the search goes through them chunk by chunk, all at once.
+_AT_ONCE = 200
+#: So few answers are taken one by one, however many chunks they have.
+_FEW = 16
 #: A server may count as it likes; with more tokens than this in one answer the arithmetic would overflow.
 MOST_TOKENS = 10**9
 
@@ -41,12 +47,12 @@ class Met:
 
 
 def slabs(records: Records, most: int = SLAB) -> Iterator[tuple[int, int]]:
-    """Ranges of rows [first, last) with at most so many chunks, or of one row."""
+    """Ranges of rows [first, last) with at most so many chunks, or of one row; never of very many."""
     offsets = records.chunk_offsets
     first, n = 0, len(records)
     while first < n:
         last = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1
-        last = min(max(last, first + 1), n)
+        last = min(max(last, first + 1), first + _ROWS, n)
         yield first, last
         first = last
 
@@ -69,13 +75,28 @@ def against(
     found = [np.zeros(n, np.int64) for _ in range(3)]
     valid = (np.diff(records.chunk_offsets) > 0) & (start_ns != -1) & ~sounds(records)
     for first, last in slabs(records, slab):
-        rows = np.arange(first, last)[valid[first:last]]
+        rows = _maybe_late(records, valid, start_ns, grace_ns, pace, first, last)
         if len(rows):
             parts = _slab(records, rows, start_ns[rows] + grace_ns, pace[rows], tokens[rows])
             for column, part in zip(found, parts, strict=True):
                 column[rows] = part
     late, waited, missed = found
     return Met(np.where(valid, tokens, 0), late, waited, missed, valid)
+
+
+def _maybe_late(
+    records: Records, valid: BoolArray, start_ns: IntArray, grace_ns: int, pace: IntArray, first: int, last: int
+) -> IntArray:
+    """The valid rows from ``first`` to ``last``, less those whose first chunk came in time and whose last one did so
+    before the second token was wanted: none of theirs is late.
+    """
+    rows = np.flatnonzero(valid[first:last]) + first
+    times, offsets = records.chunks.part(first, last), records.chunk_offsets
+    wanted = start_ns[rows] + grace_ns
+    late = times[offsets[rows] - offsets[first]] > wanted
+    late |= times[offsets[rows + 1] - offsets[first] - 1] - wanted > pace[rows]
+    found: IntArray = rows[late]
+    return found
 
 
 def _slab(
@@ -122,7 +143,7 @@ def _chunks(records: Records, rows: IntArray, lengths: IntArray) -> tuple[IntArr
     """The chunk times of these rows, one after another, and where each row begins in them."""
     offsets = records.chunk_offsets
     begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    whole = records.chunk_ns[offsets[rows[0]] : offsets[rows[-1] + 1]]
+    whole = records.chunks.part(int(rows[0]), int(rows[-1]) + 1)
     if len(whole) == int(lengths.sum()):  # the usual case: rows between have no chunks
         return whole, begin
     places = np.repeat(offsets[rows] - offsets[rows[0]] - begin, lengths)
@@ -173,7 +194,8 @@ def share_of_deadlines(met: Met) -> FloatArray:
 
 
 def _share(part: IntArray, whole: IntArray) -> FloatArray:
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+    found: FloatArray = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return found
 
 
 def measure(
@@ -209,21 +231,103 @@ def fluid_pace(records: Records, rows: BoolArray) -> FluidPace:
     if not len(picked):
         return FluidPace(np.empty(0), 0, len(usable))
     some = records.select(picked)
-    first = some.chunk_ns[some.chunk_offsets[:-1]]
-    chunks = np.diff(some.chunk_offsets)
-    low = np.zeros(len(picked), np.int64)
-    gaps = np.diff(some.chunk_ns, prepend=0)
-    gaps[some.chunk_offsets[:-1]] = 0  # the step into a request's first chunk is no gap
-    high = np.maximum.reduceat(gaps, some.chunk_offsets[:-1])
-    while bool((high - low > PRECISION_NS).any()):
-        middle = np.maximum((low + high) // 2, 1)
-        met = against(some, first, 0, middle, chunks)
+    # Each part of the requests halves as often as it must, and then all as often as the one that had to most often.
+    searches = [_Search(some, first, last) for first, last in slabs(some, _SEARCHED)]
+    most = max(search.until_precise() for search in searches)
+    for search in searches:
+        while search.halved < most:
+            search.halve()
+    return FluidPace(np.concatenate([search.high for search in searches]).astype(np.float64), len(picked), len(usable))
+
+
+class _Search:
+    """Some requests between two decode deadlines, of which the higher one is kept."""
+
+    def __init__(self, records: Records, first: int, last: int) -> None:
+        offsets = records.chunk_offsets[first : last + 1]
+        times, starts = records.chunks.part(first, last), offsets[:-1] - offsets[0]
+        self._records, self._rows = records, np.arange(first, last)
+        self._first, self._chunks = times[starts], np.diff(offsets)
+        many = int(self._chunks.max()) * _AT_ONCE <= len(times)
+        self._streams = _Streams(times, starts, self._chunks) if many else None
+        gaps = np.diff(times, prepend=0)
+        gaps[starts] = 0  # the step into a request's first chunk is no gap
+        self.low, self.high = np.zeros(last - first, np.int64), np.maximum.reduceat(gaps, starts)
+        self.halved = 0
+
+    def until_precise(self) -> int:
+        """Halve until every deadline is known to ``PRECISION_NS``; how often that was."""
+        while bool((self.high - self.low > PRECISION_NS).any()):
+            self.halve()
+        return self.halved
+
+    def halve(self) -> None:
+        middle = self.low + self.high
+        middle >>= 1
+        np.maximum(middle, 1, out=middle)
+        if self._streams is not None:
+            late, missed = self._streams.met(self._first, middle)
+        else:
+            late, _, missed = _slab(self._records, self._rows, self._first, middle, self._chunks)
         # The first token is never late here, and Etalon leaves it out.
-        deadlines = chunks - 1 - met.late + met.missed
-        kept = met.missed * MISS_RATE[1] <= deadlines * MISS_RATE[0]
-        high = np.where(kept, middle, high)
-        low = np.where(kept, low, middle)
-    return FluidPace(high.astype(np.float64), len(picked), len(usable))
+        deadlines = self._chunks - 1
+        deadlines -= late
+        deadlines += missed
+        kept = missed * MISS_RATE[1] <= deadlines * MISS_RATE[0]
+        np.copyto(self.high, middle, where=kept)
+        np.copyto(self.low, middle, where=~kept)
+        self.halved += 1
+
+
+class _Streams:
+    """Answers side by side, a chunk a token: the k-th chunks of all that have so many are one array, the longest
+    answers first. Where only ``_FEW`` go on, the rest of each is an array of its own. The first chunks are left out: a
+    search counts from them.
+    """
+
+    def __init__(self, times: IntArray, begin: IntArray, lengths: IntArray) -> None:
+        even = bool((lengths == lengths[0]).all())
+        self._order = None if even else np.argsort(-lengths, kind="stable")
+        if self._order is not None:
+            begin, lengths = begin[self._order], lengths[self._order]
+        self._n, longest_first, going = len(lengths), -lengths, len(lengths)
+        self._columns: list[IntArray] = []
+        while going > _FEW:
+            going = int(longest_first.searchsorted(-len(self._columns) - 1))
+            self._columns.append(times[begin[:going] + len(self._columns) + 1])
+        at, ends = begin[:going] + len(self._columns) + 1, begin[:going] + lengths[:going]
+        self._rests = [times[i:j] for i, j in zip(at.tolist(), ends.tolist(), strict=True)]
+
+    def met(self, first_ns: IntArray, pace_ns: IntArray) -> tuple[IntArray, IntArray]:
+        """(late, missed) of each answer, which is wanted at ``first_ns`` and then each ``pace_ns``."""
+        if self._order is not None:
+            first_ns, pace_ns = first_ns[self._order], pace_ns[self._order]
+        late, waited, missed = (np.zeros(self._n, np.int64) for _ in range(3))
+        wanted = np.array(first_ns)
+        for times in self._columns:
+            n = len(times)
+            wanted = wanted[:n]
+            wanted += pace_ns[:n]
+            more = times - wanted
+            more -= waited[:n]
+            over = more > 0
+            np.maximum(more, 0, out=more)
+            late[:n] += over
+            waited[:n] += more
+            missed[:n] += more // pace_ns[:n]
+        for i, times in enumerate(self._rests):
+            steps = np.arange(len(self._columns) + 1, len(self._columns) + 1 + len(times))
+            level = np.append(waited[i], times - first_ns[i] - steps * pace_ns[i])
+            rises = np.diff(np.maximum.accumulate(level))
+            rises = rises[rises > 0]
+            late[i] += len(rises)
+            missed[i] += (rises // pace_ns[i]).sum()
+        missed += late
+        if self._order is None:
+            return late, missed
+        found = np.empty((2, self._n), np.int64)
+        found[0, self._order], found[1, self._order] = late, missed
+        return found[0], found[1]
 
 
 # -- a reader who reads along: does he ever wait? ---------------------------------------------------------------------

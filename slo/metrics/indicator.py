@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -31,6 +31,7 @@ from plimsoll.slo.records.records import (
     IntArray,
     Records,
 )
+from plimsoll.slo.statistics.order import HELD, SLAB, Entries, Folded, gathered
 
 #: So many gaps may be made up for failed requests in any case.
 _PLENTY = 1_000_000
@@ -124,21 +125,18 @@ class Indicator:
         return bool({*self.needs} & {*SESSION_COLUMNS, *RAGGED})
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """An indicator over the measured rows of some records.
+class Measured(Entries):
+    """An indicator over the measured rows of some records: its values and their order, as of ``Entries``.
 
     ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those records that each
     value belongs to (a record has several values but in scope ``request``); ``n`` = m; ``missing``: successful measured
     records with no value; ``failed``: values that are the worst because the request failed, or never brought what was
-    awaited.
+    awaited. Of more than ``HELD`` values of lists use ``slabs()`` and ``ordered``: the arrays are made anew each time.
     """
 
-    values: FloatArray
-    row: IntArray
-    n: int
-    missing: int
-    failed: int
+    def __init__(self, entries: Entries, missing: int, failed: int) -> None:
+        vars(self).update(vars(entries))
+        self.missing, self.failed = missing, failed
 
 
 def entries(scope: Scope) -> str:
@@ -154,17 +152,20 @@ def between(records: Records, start: str, end: str) -> tuple[FloatArray, BoolArr
 
 def gap_rows(records: Records) -> IntArray:
     """int64[gaps]: the record that each gap between successive chunks belongs to."""
-    return np.repeat(np.arange(len(records)), np.maximum(np.diff(records.chunk_offsets) - 1, 0))
+    return entry_rows("gap", records)
+
+
+def list_lengths(scope: Scope, records: Records) -> IntArray:
+    """int64[records]: how many values each record has of an indicator of this scope, which is one of lists."""
+    chunks = scope in ("gap", "interim")
+    lengths: IntArray = np.diff(records.chunk_offsets if chunks else records.ragged(_LISTED[scope])[1])
+    return np.maximum(lengths - 1, 0) if scope == "gap" else lengths
 
 
 def entry_rows(scope: Scope, records: Records) -> IntArray:
     """int64[values]: the record that each value of an indicator of this scope belongs to."""
-    if scope == "gap":
-        return gap_rows(records)
     rows = np.arange(len(records))
-    if scope == "interim":
-        return np.repeat(rows, np.diff(records.chunk_offsets))
-    return rows if scope in ("request", "query") else np.repeat(rows, np.diff(records.ragged(_LISTED[scope])[1]))
+    return rows if scope in ("request", "query") else np.repeat(rows, list_lengths(scope, records))
 
 
 def measure(indicator: Indicator, records: Records, judged: bool = False) -> Measured:
@@ -180,53 +181,134 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
         return _of_queries(indicator, records)
     ok, measured = records.ok, records.in_measure
     lenient = not (judged and bool((measured & ~ok).any()))
-    nothing = Measured(np.empty(0), np.empty(0, np.int64), 0, int((ok & measured).sum()), 0)
+    nothing = Measured(Entries((np.empty(0), None)), int(np.count_nonzero(ok & measured)), 0)
     if indicator.live and records.session is None and lenient:
         return nothing
+    found = (_of_requests if indicator.scope == "request" else _of_lists)(indicator, records, lenient)
+    return nothing if found is None else found
+
+
+def _of_requests(indicator: Indicator, records: Records, lenient: bool) -> Measured | None:
+    """One value a record at most; None where nothing applies."""
+    ok, measured = records.ok, records.in_measure
     values, valid = indicator.compute(records)
-    row = entry_rows(indicator.scope, records)
-    valid = valid & measured[row]
-    unknown = not valid.any() and (indicator.live or bool((ok & measured).any()))
-    if unknown and lenient:
-        return nothing
-    has_value = np.zeros(len(records), bool)
-    has_value[row[valid]] = True
-    failed = measured & ~ok
-    if indicator.on_failure is OnFailure.WORST and indicator.scope == "request":
-        valid = valid & ok  # a failed request's own value gives way to the worst one
-        punished = failed
-    elif indicator.on_failure is OnFailure.WORST:
-        punished = failed
+    has_value = valid & measured
+    if lenient and _unknown(indicator, has_value, ok & measured):
+        return None
+    punished = _punished(indicator, records, has_value)
+    # A failed request's own value gives way to the worst one.
+    kept = has_value & ok if indicator.on_failure is OnFailure.WORST else has_value
+    missing = int(np.count_nonzero(measured & ok & ~has_value))
+    failed = int(np.count_nonzero(punished))
+    if failed:
+        values, kept = np.where(punished, indicator.worst, values), kept | punished
+    held = (values, None) if bool(kept.all()) else (values[kept], np.flatnonzero(kept))
+    return Measured(Entries(held), missing, failed)
+
+
+def _unknown(indicator: Indicator, has_value: BoolArray, good: BoolArray) -> bool:
+    """No request has a value, though some succeeded, or the metric is of speech."""
+    return not has_value.any() and (indicator.live or bool(good.any()))
+
+
+def _punished(indicator: Indicator, records: Records, has_value: BoolArray) -> BoolArray:
+    """bool[records]: requests that rank as the worst."""
+    ok, measured = records.ok, records.in_measure
+    if indicator.on_failure is OnFailure.WORST:
+        punished = measured & ~ok
     elif indicator.on_failure is OnFailure.WORST_IF_ABSENT:
-        punished = failed & ~has_value
+        punished = measured & ~ok & ~has_value
     else:
-        punished = np.zeros(len(records), bool)
+        punished = np.zeros(len(records), np.bool_)
     if indicator.awaited:  # an empty answer must not be better than a slow one
         silent = measured & ok & ~has_value
         punished = punished | (silent if indicator.outside is None else silent & ~indicator.outside(records))
-    extra = np.flatnonzero(punished)
-    if indicator.scope != "request" and len(extra):
-        extra = np.repeat(extra, _lost(np.bincount(row[valid], minlength=len(records)), extra))
-    missing = int(np.count_nonzero(measured & ok & ~has_value))
-    if not len(extra):  # in order already; on a run of 50 million gaps each copy saved is 400 MB
-        whole = bool(valid.all())
-        return Measured(values if whole else values[valid], row if whole else row[valid], int(valid.sum()), missing, 0)
-    rows = np.concatenate([row[valid], extra])
-    both = np.concatenate([values[valid], np.full(len(extra), indicator.worst)])
-    order = np.argsort(rows, kind="stable")
-    return Measured(both[order], rows[order], len(rows), missing, len(extra))
+    return np.asarray(punished)
+
+
+def _of_lists(indicator: Indicator, records: Records, lenient: bool) -> Measured | None:
+    """Several values a record; None where nothing applies.
+
+    One pass tells how many each record has, and counts them by their size if they are more than memory should hold.
+    Later passes make them anew, with those that failed requests lack.
+    """
+    ok, measured = records.ok, records.in_measure
+    lists = _Lists(indicator, records, np.zeros(len(records), np.int64), np.zeros(len(records), np.int64))
+    small = int(list_lengths(indicator.scope, records).sum()) <= HELD
+    folded = None if small else Folded(lists.slabs)
+    for values, row in lists.slabs():
+        first = int(row[0]) if len(row) else 0
+        found = np.bincount(row - first)
+        lists.sizes[first : first + len(found)] += found
+        if folded is not None:
+            folded.add(values)
+    has_value = lists.sizes > 0
+    if lenient and _unknown(indicator, has_value, ok & measured):
+        return None
+    missing, failed = int(np.count_nonzero(measured & ok & ~has_value)), 0
+    extra = np.flatnonzero(_punished(indicator, records, has_value))
+    if len(extra):
+        lists.lost[extra] = _lost(lists.sizes, extra)
+        np.add(lists.sizes, lists.lost, out=lists.sizes)
+        failed = int(lists.lost.sum())
+    if folded is not None:
+        folded.add_equal(indicator.worst, failed)
+        return Measured(Entries(again=lists.slabs, folded=folded, sizes=lists.sizes), missing, failed)
+    return Measured(Entries(gathered(lists.slabs()), sizes=lists.sizes), missing, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """The values of an indicator in the lists of records, ``sizes`` int64[records] of each; ``lost`` int64[records] of
+    them are the worst ones, of what a failed request lacks.
+    """
+
+    indicator: Indicator
+    records: Records
+    sizes: IntArray
+    lost: IntArray
+
+    def slabs(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """(values, rows) of a few records at a time, as many as fit in a processor's cache; at least one slab."""
+        n, measured = len(self.records), self.records.in_measure
+        lengths = list_lengths(self.indicator.scope, self.records)
+        if lengths.sum() <= SLAB:
+            yield self._part(0, n, self.records, measured)
+            return
+        ends, first = np.cumsum(lengths), 0
+        while first < n:
+            most = (int(ends[first - 1]) if first else 0) + SLAB
+            last = min(max(int(np.searchsorted(ends, most, side="right")), first + 1), first + SLAB // 8, n)
+            yield self._part(first, last, self.records.select(np.arange(first, last)), measured)
+            first = last
+
+    def _part(self, first: int, last: int, part: Records, measured: BoolArray) -> tuple[FloatArray, IntArray]:
+        values, valid = self.indicator.compute(part)
+        row = entry_rows(self.indicator.scope, part)
+        row += first
+        if not bool(measured[first:last].all()):
+            valid = valid & measured[row]
+        if not bool(valid.all()):
+            values, row = values[valid], row[valid]
+        extra = np.repeat(np.arange(first, last), self.lost[first:last])
+        if not len(extra):
+            return values, row
+        rows = np.concatenate([row, extra])
+        order = np.argsort(rows, kind="stable")
+        return np.concatenate([values, np.full(len(extra), self.indicator.worst)])[order], rows[order]
 
 
 def _of_queries(indicator: Indicator, records: Records) -> Measured:
     """One value per query, of one of its rows; ``compute`` has made a query with a failed sample the worst already."""
+    ok, measured = records.ok, records.in_measure
     values, valid = indicator.compute(records)
     if not bool(valid.any()):
-        return Measured(np.empty(0), np.empty(0, np.int64), 0, int((records.ok & records.in_measure).sum()), 0)
+        return Measured(Entries((np.empty(0), None)), int(np.count_nonzero(ok & measured)), 0)
     first = representatives(records)
-    row = np.sort(first[valid[first] & records.in_measure[first]])
-    without = first[~valid[first] & records.in_measure[first]]
+    row = np.sort(first[valid[first] & measured[first]])
+    without = first[~valid[first] & measured[first]]
     lost = int(np.count_nonzero(values[row] == indicator.worst))
-    return Measured(values[row], row, len(row), int(np.count_nonzero(records.ok[without])), lost)
+    return Measured(Entries((values[row], row)), int(np.count_nonzero(ok[without])), lost)
 
 
 def succeeded(indicator: Indicator, records: Records) -> BoolArray:
@@ -241,6 +323,30 @@ def of_successes(indicator: Indicator, records: Records, found: Measured) -> Boo
     """
     kept = np.asarray(succeeded(indicator, records)[found.row])
     return kept & np.asarray(found.values != indicator.worst) if indicator.scope == "query" else kept
+
+
+def successes(indicator: Indicator, records: Records, found: Measured) -> Entries | None:
+    """The values of ``found`` that successes alone made (``of_successes``), in memory or not as ``found`` is; None: all
+    of them.
+    """
+    good = succeeded(indicator, records)
+
+    def slabs() -> Iterator[tuple[FloatArray, IntArray]]:
+        for values, row in found.slabs():
+            kept = good[row]
+            if indicator.scope == "query":
+                kept = kept & (values != indicator.worst)
+            yield values[kept], row[kept]
+
+    if not found.failed and bool((good | ~records.in_measure).all()):
+        return None
+    if not isinstance(found.ordered, Folded):
+        kept = of_successes(indicator, records, found)
+        return None if bool(kept.all()) else Entries((found.values[kept], found.row[kept]))
+    folded = Folded(slabs)
+    for values, _ in slabs():
+        folded.add(values)
+    return None if len(folded) == found.n else Entries(again=slabs, folded=folded)
 
 
 def _lost(had: IntArray, failed: IntArray) -> IntArray:

@@ -213,6 +213,8 @@ def _distance(left: Sequence[str], right: Sequence[str], columns: list[tuple[int
 
 #: The name of sessions without a slice.
 NO_SLICE = ""
+#: So many slices are told apart.
+MOST_SLICES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +245,27 @@ def word_error_rate(records: Records, confidence: Probability = "0.95") -> WordE
 def by_slice(records: Records, confidence: Probability = "0.95") -> Mapping[str, WordErrorRate]:
     """The same of each slice, by name; a session without one belongs to ``NO_SLICE``.
 
+    Of more than ``MOST_SLICES`` those with fewest words are taken together, under a name that says how many they are.
+
     Empty where there are no references.
     """
     found = _counts(records)
     if found is None:
         return {}
     slices, table = records["slice"][found.row], records.table("slice")
-    named = {(table[ix] if ix >= 0 else NO_SLICE): ix for ix in np.unique(slices).tolist()}
-    return {name: _rate(found, slices == named[name], confidence) for name in sorted(named)}
+    order = np.argsort(slices, kind="stable")
+    starts = np.append(0, np.flatnonzero(np.diff(slices[order])) + 1)
+    sessions = np.split(order, starts[1:])
+    words = np.add.reduceat(found.words[order], starts)
+    kept = np.argsort(-words, kind="stable")
+    kept, others = (kept, kept[:0]) if len(kept) <= MOST_SLICES else (kept[: MOST_SLICES - 1], kept[MOST_SLICES - 1 :])
+    places = [int(slices[sessions[place][0]]) for place in kept.tolist()]
+    named = {(table[ix] if ix >= 0 else NO_SLICE): sessions[place] for ix, place in zip(places, kept, strict=True)}
+    rates = {name: _rate(found, named[name], confidence) for name in sorted(named)}
+    if len(others):
+        together = np.sort(np.concatenate([sessions[place] for place in others.tolist()]))
+        rates[f"{len(others):,} more slices"] = _rate(found, together, confidence)
+    return rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +295,7 @@ def _counts(records: Records) -> _Counts | None:
     return _Counts(n_errors, n_words, failed[row].astype(np.int64), guessed[row].astype(np.int64), row)
 
 
-def _rate(counts: _Counts, inside: BoolArray, confidence: Probability) -> WordErrorRate:
+def _rate(counts: _Counts, inside: BoolArray | IntArray, confidence: Probability) -> WordErrorRate:
     errors, words = counts.errors[inside], counts.words[inside]
     n, total, wrong = len(words), int(words.sum()), int(errors.sum())
     own = errors[words > 0] / words[words > 0]

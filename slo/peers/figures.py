@@ -2,14 +2,16 @@
 
 Two tools that watch one server print different numbers under one name, because they start the clock elsewhere, leave
 failures out, divide by another count or interpolate percentiles. The variants reconcile a bake-off; Plimsoll judges by
-none of them, since with most of them a server gains by failing its slowest requests. Each sample is sorted once, and
-gaps are never held.
+none of them, since with most of them a server gains by failing its slowest requests. Nothing is sorted, and gaps are
+never held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -21,70 +23,13 @@ from plimsoll.slo.objectives.goodput import per_second, span_ns
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics.confidence import n_required
 from plimsoll.slo.statistics.distribution import exact, quantile, quantile_linear, quantile_loadgen
-
-# -- a few ranks of fifty million gaps --------------------------------------------------------------------------------
-
-# A sample brackets each rank, one pass counts what lies below the bracket and keeps what lies in it, and the kept few
-# are sorted. When a bracket misses its rank, which a sample can't rule out, everything is sorted after all: the result
-# is always the exact one.
-
-#: Up to so many values sorting is as quick.
-SORTED = 2_000_000
-#: Values of the sample; a bracket reaches this many standard deviations to either side.
-SAMPLE = 100_000
-REACH = 6.0
-
-
-def order_statistics(parts: Callable[[], Iterable[IntArray]], n: int, ranks: Sequence[int]) -> list[int]:
-    """The values at these 0-based ranks of all ``n`` values in ``parts()``, which is read at most three times."""
-    if n <= SORTED:
-        return _sorted(parts, ranks)
-    sample = np.sort(np.concatenate([_some(part, n) for part in parts()]))
-    brackets = [_bracket(sample, rank / n) for rank in ranks]
-    below = [0] * len(ranks)
-    inside: list[list[IntArray]] = [[] for _ in ranks]
-    for part in parts():
-        for i, (low, high) in enumerate(brackets):
-            if i and brackets[i] == brackets[i - 1]:
-                continue
-            below[i] += int(np.count_nonzero(part < low))
-            inside[i].append(part[(part >= low) & (part <= high)])
-    found: list[int] = []
-    kept = np.empty(0, np.int64)
-    for i, rank in enumerate(ranks):
-        if i and brackets[i] == brackets[i - 1]:
-            below[i] = below[i - 1]
-        else:
-            kept = np.sort(np.concatenate(inside[i]))
-        place = rank - below[i]
-        if not 0 <= place < len(kept):
-            return _sorted(parts, ranks)
-        found.append(int(kept[place]))
-    return found
-
-
-def _sorted(parts: Callable[[], Iterable[IntArray]], ranks: Sequence[int]) -> list[int]:
-    values = np.concatenate([np.empty(0, np.int64), *parts()])
-    values.sort()
-    return [int(values[rank]) for rank in ranks]
-
-
-def _some(part: IntArray, n: int) -> IntArray:
-    """This part's share of the sample, at random: every k-th value would be one gap of each answer of k chunks."""
-    size = -(-len(part) * SAMPLE // n)
-    return part[np.random.default_rng(1).integers(0, len(part), size)] if len(part) else part
-
-
-def _bracket(sample: IntArray, share: float) -> tuple[int, int]:
-    """Two values that the quantile of this share very likely lies between."""
-    size = len(sample)
-    reach = REACH * float(np.sqrt(size * share * (1 - share))) + REACH
-    low, high = int(share * size - reach), int(share * size + reach) + 1
-    limits = np.iinfo(np.int64)
-    return (int(sample[low]) if low >= 0 else limits.min, int(sample[high]) if high < size else limits.max)
-
+from plimsoll.slo.statistics.order import HELD, SLAB, Folded, Ordered, buckets, ranked
 
 PERCENTILES = ("0.5", "0.9", "0.95", "0.99")
+#: Buckets (``plimsoll.slo.statistics.order``) that weights are added up in.
+_BITS, _UNDER, _TOP = 10, 20, 54
+_GAP_BITS = 13
+_NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +46,17 @@ class Figures:
     note: str = ""
 
 
-def quantile_lower(ordered: FloatArray, p: str) -> float:
+def quantile_lower(ordered: Ordered, p: str) -> float:
     """numpy's method ``lower``: ``sorted[floor(p (n - 1))]``."""
     return float(ordered[int(exact(p) * (len(ordered) - 1) // 1)])
 
 
-def quantile_rounded(ordered: FloatArray, p: str) -> float:
+def quantile_rounded(ordered: Ordered, p: str) -> float:
     """numpy's method ``nearest``: ``sorted[round(p (n - 1))]``, a half to the even place."""
     return float(ordered[round(exact(p) * (len(ordered) - 1))])
 
 
-_QUANTILES: Mapping[str, Callable[[FloatArray, str], float]] = {
+_QUANTILES: Mapping[str, Callable[[Any, str], float]] = {
     "nearest": quantile,
     "linear": quantile_linear,
     "lower": quantile_lower,
@@ -136,6 +81,7 @@ def measure(records: Records, objectives: Iterable[Any] = ()) -> dict[str, Figur
 def _distributions(of: Successes) -> dict[str, Figures]:
     """The variants that are statistics of one value a request. Tools that share a sample share its sorting."""
     found: dict[str, Figures] = {}
+    last: tuple[FloatArray, Ordered] | None = None
     for name, make in SAMPLES.items():
         peers = [peer for peer in CATALOGUE.values() if peer.sample == name]
         sample = make(of)
@@ -144,12 +90,14 @@ def _distributions(of: Successes) -> dict[str, Figures]:
         if sample.weights is not None:
             found |= {peer.name: weighted(peer, sample) for peer in peers}
             continue
-        ordered = np.sort(sample.values)
+        if last is None or not np.array_equal(last[0], sample.values):  # what differs in failures alone is alike here
+            last = (sample.values, ranked(sample.values))
+        ordered = last[1]
         for peer in peers:
             if peer.percentile != "rounded":
                 found[peer.name] = summary(peer, ordered)
             elif of.failed:
-                found[peer.name] = summary(peer, np.append(ordered, np.full(of.failed, np.inf)))
+                found[peer.name] = punished(peer, ordered, of.failed)
     if "endpoints.tpot" in found:
         p90 = found["endpoints.tpot"].percentiles[1]
         rate = 1e9 / p90 if p90 > 0 else None
@@ -158,22 +106,72 @@ def _distributions(of: Successes) -> dict[str, Figures]:
     return found
 
 
-def summary(peer: Peer, ordered: FloatArray) -> Figures:
+def summary(peer: Peer, ordered: Ordered) -> Figures:
     """Mean and percentiles of ascending values, at least one."""
-    rule = _QUANTILES[peer.percentile]
-    return Figures(peer, len(ordered), float(ordered.mean()), tuple(rule(ordered, p) for p in PERCENTILES))
+    n, rule = len(ordered), _QUANTILES[peer.percentile]
+    # All ranks that a rule may look at, read at once.
+    places = [place for p in PERCENTILES for place in (int(exact(p) * (n - 1) // 1), int(exact(p) * n // 1))]
+    ordered[np.unique(np.clip([place + step for place in places for step in (-1, 0, 1)], 0, n - 1))]
+    return Figures(peer, n, float(ordered.mean()), tuple(rule(ordered, p) for p in PERCENTILES))
+
+
+def punished(peer: Peer, ordered: Ordered, failed: int) -> Figures:
+    """The same of values with a +inf for each failure, by numpy's method ``nearest``."""
+    n = len(ordered)
+    places = [round(exact(p) * (n + failed - 1)) for p in PERCENTILES]
+    known = iter(ordered[np.array([place for place in places if place < n], np.int64)].tolist())
+    percentiles = tuple(next(known) if place < n else math.inf for place in places)
+    return Figures(peer, n + failed, math.inf, percentiles)
 
 
 def weighted(peer: Peer, sample: Sample) -> Figures:
     """GuideLLM's: the smallest value with at least p of all weight at or below it."""
     assert sample.weights is not None
-    order = np.argsort(sample.values, kind="stable")
-    values, weights = sample.values[order], sample.weights[order]
-    reached = np.cumsum(weights)
+    n = len(sample.values)
+    sums, reached, products = _reached(sample.values, sample.weights)
     total = float(reached[-1])
-    places = [int(np.searchsorted(reached, float(exact(p)) * total, side="left")) for p in PERCENTILES]
-    mean = float((values * weights).sum() / total)
-    return Figures(peer, len(values), mean, tuple(float(values[min(place, len(values) - 1)]) for place in places))
+    limits = [float(exact(p)) * total for p in PERCENTILES]
+    cells = np.minimum(np.searchsorted(reached, limits), len(reached) - 1)
+    wanted = np.full(len(reached), n <= SLAB)
+    wanted[cells] = True
+    some = _picked(sample.values, wanted)
+    order = np.argsort(sample.values[some], kind="stable")
+    values, weights = sample.values[some[order]], sample.weights[some[order]]
+    own = _cells(values)
+    found = []
+    for limit, cell in zip(limits, cells.tolist(), strict=True):
+        inside = slice(*np.searchsorted(own, (cell, cell + 1)).tolist())
+        place = np.searchsorted(reached[cell] - sums[cell] + np.cumsum(weights[inside]), limit)
+        found.append(float(values[inside][min(int(place), len(values[inside]) - 1)]))
+    mean = float((values * weights).sum() / total) if n <= SLAB else products / total
+    return Figures(peer, n, mean, tuple(found))
+
+
+def _reached(values: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """The weight of the values of each bucket, the same summed up from the lowest on, and the sum of all products.
+
+    Weights are numbers of tokens, so their sums are exact whatever the order.
+    """
+    sums, products = np.zeros(((_TOP + _UNDER) << _BITS) + 1), []
+    for first in range(0, len(values), SLAB):
+        part, weight = values[first : first + SLAB], weights[first : first + SLAB]
+        found = np.bincount(_cells(part), weight)
+        sums[: len(found)] += found
+        products.append(float((part * weight).sum()))
+    return sums, np.cumsum(sums), math.fsum(products)
+
+
+def _cells(values: FloatArray) -> IntArray:
+    """The bucket of each value; negative ones, of broken records, are in the lowest."""
+    return np.maximum(buckets(values, _BITS, _UNDER), 0)
+
+
+def _picked(values: FloatArray, wanted: BoolArray) -> IntArray:
+    """The places of the values in these buckets."""
+    parts = [
+        np.flatnonzero(wanted[_cells(values[first : first + SLAB])]) + first for first in range(0, len(values), SLAB)
+    ]
+    return np.concatenate(parts)
 
 
 def _of_gaps(records: Records, of: Successes) -> dict[str, Figures]:
@@ -185,15 +183,19 @@ def _of_gaps(records: Records, of: Successes) -> dict[str, Figures]:
         return {}
     # The gaps of a request add up to the time from its first chunk to its last.
     total = int((records.chunk_ns[last[several]] - records.chunk_ns[first[several]]).sum())
-    places = [exact(p) * (n - 1) for p in PERCENTILES]
-    ranks = [rank for place in places for rank in (int(place // 1), min(int(place // 1) + 1, n - 1))]
-    chosen = order_statistics(lambda: gaps(records, of.rows), n, ranks)
-    percentiles = tuple(
-        low + (high - low) * float(place % 1)
-        for place, low, high in zip(places, chosen[::2], chosen[1::2], strict=True)
-    )
     peers = [peer for peer in CATALOGUE.values() if peer.sample == "gaps"]
+    percentiles = summary(peers[0], _ordered(lambda: gaps(records, of.rows), n)).percentiles
     return {peer.name: Figures(peer, n, total / n, percentiles) for peer in peers}
+
+
+def _ordered(parts: Callable[[], Iterator[FloatArray]], n: int) -> Ordered:
+    """The order of ``n`` values in ``parts()``, which is read again for each question if they are many."""
+    if n <= HELD:
+        return ranked(np.concatenate(list(parts())))
+    folded = Folded(lambda: ((part, _NO_ROWS) for part in parts()), _GAP_BITS)
+    for part in parts():
+        folded.add(part)
+    return folded
 
 
 def _of_tokens(records: Records, of: Successes, wanted: Mapping[str, float]) -> dict[str, Figures]:
@@ -205,10 +207,10 @@ def _of_tokens(records: Records, of: Successes, wanted: Mapping[str, float]) -> 
     for name, sample in zip(names, fluidities(records, of.rows, prefill, decode), strict=True):
         if len(sample.values):
             note = f"deadlines {prefill / 1e6:g} ms, then {decode / 1e6:g} ms"
-            found[name] = replace(summary(CATALOGUE[name], np.sort(sample.values)), note=note)
+            found[name] = replace(summary(CATALOGUE[name], ranked(sample.values)), note=note)
     pace = deadlines.fluid_pace(records, of.rows)
     if pace.looked_at:
-        p99 = quantile_linear(np.sort(pace.pace_ns), "0.99")
+        p99 = quantile_linear(ranked(pace.pace_ns), "0.99")
         peer = CATALOGUE["etalon.fluid_token_rate"]
         note = "" if pace.looked_at == pace.of else f"of an even pick: {pace.looked_at} of {pace.of} requests"
         found[peer.name] = Figures(peer, pace.looked_at, value=1e9 / p99 if p99 > 0 else None, note=note)
@@ -239,7 +241,7 @@ def _goodputs(records: Records, of: Successes, wanted: Mapping[str, float]) -> d
 # fifty million.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Successes:
     """Columns of the measured successes, int64[n], -1 for what did not happen: ``sent due first last done`` in ns,
     ``tokens`` of output, ``head`` of them in the first chunk (an even share), ``rows``: their places in the records.
@@ -256,6 +258,11 @@ class Successes:
     rows: BoolArray
     failed: int
 
+    @cached_property
+    def per_later_token(self) -> Sample:
+        """(last - first token) / (tokens - 1), of answers of two tokens or more; by tokens - 1."""
+        return _per_later_token(self, self.last)
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -268,18 +275,24 @@ class Sample:
 def successes(records: Records) -> Successes:
     """The rows that a tool without failures would see."""
     rows = np.asarray(records.ok & records.in_measure)
-    tokens = records["n_out"][rows]
-    chunks = np.maximum(np.diff(records.chunk_offsets)[rows], 1)
+    good = records.select(rows)
+    tokens = good["n_out"]
+    chunks = np.maximum(_of(rows, np.diff(records.chunk_offsets)), 1)
     sent, due, first, last, done = (
-        records[name][rows] for name in ("sent_ns", "due_ns", "first_token_ns", "last_token_ns", "done_ns")
+        good[name] for name in ("sent_ns", "due_ns", "first_token_ns", "last_token_ns", "done_ns")
     )
     failed = int(np.count_nonzero(records.in_measure & ~records.ok))
     return Successes(sent, due, first, last, done, tokens, np.maximum(tokens // chunks, 1), rows, failed)
 
 
+def _of(rows: BoolArray, values: IntArray) -> IntArray:
+    """The values of these rows; all of them without a copy."""
+    return values if bool(rows.all()) else values[rows]
+
+
 def _span(end: IntArray, start: IntArray) -> Sample:
     both = (end != -1) & (start != -1)
-    return Sample((end[both] - start[both]).astype(np.float64))
+    return Sample(np.subtract(_of(both, end), _of(both, start), dtype=np.float64, casting="unsafe"))
 
 
 def _zero_without(of: Successes) -> Sample:
@@ -288,31 +301,32 @@ def _zero_without(of: Successes) -> Sample:
     return Sample(np.where(has, of.first - of.sent, 0).astype(np.float64) if has.any() else np.empty(0))
 
 
-def _per_later_token(of: Successes, end: IntArray, weighted: bool = False) -> Sample:
-    """(end - first token) / (tokens - 1), of answers of two tokens or more."""
+def _per_later_token(of: Successes, end: IntArray) -> Sample:
+    """(end - first token) / (tokens - 1), of answers of two tokens or more; by tokens - 1."""
     rows = (of.first != -1) & (end != -1) & (of.tokens >= 2)
-    later = (of.tokens[rows] - 1).astype(np.float64)
-    return Sample((end[rows] - of.first[rows]) / later, later if weighted else None)
+    later = (_of(rows, of.tokens) - 1).astype(np.float64)
+    return Sample((_of(rows, end) - _of(rows, of.first)) / later, later)
 
 
 def _loadgen_tpot(of: Successes) -> Sample:
     """LoadGen's: integer division by tokens - 1, where at most one token counts as none and so turns the sign."""
     rows = (of.first != -1) & (of.done != -1) & (of.tokens >= 0)
-    span, tokens = of.done[rows] - of.first[rows], of.tokens[rows]
+    span, tokens = _of(rows, of.done) - _of(rows, of.first), _of(rows, of.tokens)
     return Sample(np.where(tokens > 1, span // np.maximum(tokens - 1, 1), -span).astype(np.float64))
 
 
 def _after_first_chunk(of: Successes) -> Sample:
     """(done - first token) / the tokens after the first chunk, where there is one."""
     rows = (of.first != -1) & (of.done != -1) & (of.tokens > of.head)
-    return Sample((of.done[rows] - of.first[rows]) / (of.tokens[rows] - of.head[rows]))
+    later = _of(rows, of.tokens) - _of(rows, of.head)
+    return Sample((_of(rows, of.done) - _of(rows, of.first)) / later)
 
 
 def _per_token(of: Successes, weighted: bool) -> Sample:
     """(last token - sent) / tokens; unweighted also 0 for each answer without a token."""
     rows = (of.last != -1) & (of.sent != -1) & (of.tokens >= 1)
-    tokens = of.tokens[rows].astype(np.float64)
-    values = (of.last[rows] - of.sent[rows]) / tokens
+    tokens = _of(rows, of.tokens).astype(np.float64)
+    values = (_of(rows, of.last) - _of(rows, of.sent)) / tokens
     if weighted:
         return Sample(values, tokens)
     none = int(np.count_nonzero(of.tokens == 0)) if len(values) else 0
@@ -328,10 +342,10 @@ SAMPLES: Mapping[str, Callable[[Successes], Sample]] = MappingProxyType(
         "last - sent": lambda of: _span(of.last, of.sent),
         "done - sent": lambda of: _span(of.done, of.sent),
         "done - due": lambda of: _span(of.done, of.due),
-        "last, per later token": lambda of: _per_later_token(of, of.last),
-        "last, per later token, rounded": lambda of: Sample(np.rint(_per_later_token(of, of.last).values)),
-        "last, per later token, by tokens": lambda of: _per_later_token(of, of.last, weighted=True),
-        "done, per later token": lambda of: _per_later_token(of, of.done),
+        "last, per later token": lambda of: Sample(of.per_later_token.values),
+        "last, per later token, rounded": lambda of: Sample(np.rint(of.per_later_token.values)),
+        "last, per later token, by tokens": lambda of: of.per_later_token,
+        "done, per later token": lambda of: Sample(_per_later_token(of, of.done).values),
         "loadgen": _loadgen_tpot,
         "after the first chunk": _after_first_chunk,
         "per token": lambda of: _per_token(of, weighted=False),
@@ -347,14 +361,15 @@ def fluidities(records: Records, rows: BoolArray, prefill_ns: int, decode_ns: in
     return (Sample(deadlines.share_of_deadlines(met)[wanted]), Sample(deadlines.share_on_time(met)[wanted]))
 
 
-def gaps(records: Records, rows: BoolArray) -> Iterator[IntArray]:
-    """The gaps between chunks of these rows (bool[n]), slab by slab, int64 ns."""
+def gaps(records: Records, rows: BoolArray) -> Iterator[FloatArray]:
+    """The gaps between chunks of these rows (bool[n]), slab by slab, float64 ns."""
     offsets = records.chunk_offsets
     for first, last in slabs(records):
         begin, end = int(offsets[first]), int(offsets[last])
         if end - begin < 2:
             continue
-        steps = np.diff(records.chunk_ns[begin:end])
+        times = records.chunks.part(first, last)
+        steps = np.subtract(times[1:], times[:-1], dtype=np.float64, casting="unsafe")
         inside = np.ones(end - begin, np.bool_)
         lengths = np.diff(offsets[first : last + 1])
         if not rows[first:last].all():
@@ -446,8 +461,8 @@ def mlperf_goodput(records: Records, of: Successes, wanted: Mapping[str, float])
     asked = [key for key in ("ttft", "tpot") if key in wanted] or ["e2el"]
     broken = []
     for key in asked:
-        values = np.sort(SAMPLES[sample[key]](of).values)
-        over = len(values) - int(np.searchsorted(values, wanted[key], side="right"))
+        values = ranked(SAMPLES[sample[key]](of).values)
+        over = len(values) - int(values.searchsorted(wanted[key], "right"))
         if len(values) < n or not n:
             broken.append(f"{key}: {n - len(values)} answers have none")
         elif quantile_loadgen(values, "0.99") > wanted[key]:

@@ -9,10 +9,12 @@ section) this module gives what was meant. It formats nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
 from plimsoll.slo.statistics.confidence import max_failures, n_required
 from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.order import SLAB, ranked
 
 #: The latency of what never completed: the largest number that LoadGen's own type holds.
 NEVER = 2**63 - 1
@@ -183,13 +186,15 @@ def summarise(
         bool(asked & {"ttft", "tpot"}) or (kind != "server" and "latency" not in asked and samples.counts_tokens)
     )
     quantile = limits[0].quantile if limits else QUANTILES[kind]
-    ends = _query_ends(rows)
+    ends = _query_ends(rows["query_id"])
+    every = _Measure(samples.latency)
     slowest = kind == "multi_stream" and len(ends)  # a query takes as long as its slowest sample
-    of_query = np.sort(np.maximum.reduceat(samples.latency, ends) if slowest else samples.latency)
-    ttft, tpot = (np.sort(samples.ttft), np.sort(samples.tpot)) if tokens_mode and kind != "offline" else (None, None)
+    of_query = _Measure(np.maximum.reduceat(samples.latency, ends)) if slowest else every
+    streamed = tokens_mode and kind != "offline"
+    ttft, tpot = (_Measure(samples.ttft()), _Measure(samples.tpot())) if streamed else (None, None)
     measures = {"latency": of_query, "ttft": ttft, "tpot": tpot}
-    of_samples = _spread(np.sort(samples.latency))
-    issued = rows["status"] != Status.UNSENT
+    of_samples = _spread(every)
+    issued = np.asarray(rows.columns["status"] != Status.UNSENT)
     return Result(
         kind=kind,
         tokens_mode=tokens_mode,
@@ -217,72 +222,106 @@ def summarise(
 def _in_order(records: Records) -> Records:
     """The measured rows, each query's samples together, in the order of issue."""
     rows = records.measured()
-    order = np.lexsort((rows["sample_ix"], rows["query_id"]))
-    return rows if bool((order == np.arange(len(order))).all()) else rows.select(order)
+    query, sample = rows["query_id"], rows["sample_ix"]
+    step = query[1:] - query[:-1]
+    if bool(((step > 0) | ((step == 0) & (sample[1:] >= sample[:-1]))).all()):
+        return rows
+    return rows.select(np.lexsort((sample, query)))
+
+
+class _Measure:
+    """Values int64[n] and their order, ``NEVER`` among the greatest."""
+
+    __slots__ = ("_ordered", "n", "values")
+
+    def __init__(self, values: IntArray) -> None:
+        self.n, self.values = len(values), values
+        few = self.n <= SLAB
+        self._ordered: Any = np.sort(values) if few else ranked(np.where(values == NEVER, np.inf, values))
+
+    def at(self, ranks: Sequence[int]) -> list[int]:
+        """The values of these ranks, counted from 0."""
+        return [NEVER if value == math.inf else int(value) for value in self._ordered[np.array(ranks)].tolist()]
+
+    def below(self, limit_ns: int) -> int:
+        """How many are not above it."""
+        return int(self._ordered.searchsorted(limit_ns, "right"))
+
+    def rank(self, p: Fraction) -> int:
+        return int(p * self.n // 1)
+
+    def mean(self) -> int:
+        """Whole nanoseconds, rounded towards zero; sums are split because they may not fit."""
+        if self.at([self.n - 1])[0] == NEVER:
+            return NEVER
+        total = 0
+        for first in range(0, self.n, SLAB):
+            part = self.values[first : first + SLAB]
+            total += (int((part >> 20).sum()) << 20) + int((part & ((1 << 20) - 1)).sum())
+        return total // self.n
 
 
 class _Samples:
     """The measures of each sample, int64 ns; ``NEVER`` for what failed or lacks the stamps."""
 
-    __slots__ = ("counts_tokens", "latency", "one_token", "tokens", "tpot", "ttft")
+    __slots__ = ("_rows", "counts_tokens", "latency", "one_token", "tokens")
 
     def __init__(self, rows: Records) -> None:
-        ok, done, first, n_out = rows.ok, rows["done_ns"], rows["first_token_ns"], rows["n_out"]
-        due = rows["due_ns"]
-        self.latency = np.where(ok, done - due, NEVER)
-        self.ttft = np.where(ok & (first >= 0), first - due, NEVER)
-        short = ok & ((n_out == 0) | (n_out == 1))
+        ok, n_out = rows.ok, rows["n_out"]
+        self._rows = rows
+        self.latency = np.where(ok, rows["done_ns"] - rows["due_ns"], NEVER)
+        self.one_token = int(np.count_nonzero(ok & ((n_out == 0) | (n_out == 1))))
+        self.tokens = int(n_out.sum(where=ok & (n_out > 0)))
+        counted = not bool((ok & ((n_out < 0) | (rows["first_token_ns"] < 0))).any())
+        self.counts_tokens = counted and bool(ok.any())
+
+    def ttft(self) -> IntArray:
+        first = self._rows["first_token_ns"]
+        return np.where(self._rows.ok & (first >= 0), first - self._rows["due_ns"], NEVER)
+
+    def tpot(self) -> IntArray:
+        """As LoadGen: to the completion of the sample, in whole ns per token after the first; answers of more tokens
+        than one.
+        """
+        ok, first, n_out = self._rows.ok, self._rows["first_token_ns"], self._rows["n_out"]
         timed = ok & (first >= 0) & (n_out >= 2)
-        # As LoadGen: to the completion of the sample, in whole nanoseconds per token after the first.
-        tpot = np.where(timed, (done - first) // np.maximum(n_out - 1, 1), NEVER)
-        self.tpot = tpot[~short]
-        self.one_token = int(short.sum())
-        self.tokens = int(n_out[ok & (n_out > 0)].sum())
-        self.counts_tokens = bool(ok.any()) and bool((n_out[ok] >= 0).all()) and bool((first[ok] >= 0).all())
+        tpot = np.where(timed, (self._rows["done_ns"] - first) // np.maximum(n_out - 1, 1), NEVER)
+        several: IntArray = tpot[~(ok & ((n_out == 0) | (n_out == 1)))]
+        return several
 
 
-def _query_ends(rows: Records) -> IntArray:
+def _query_ends(query: IntArray) -> IntArray:
     """Where each query's first row is."""
-    query = rows["query_id"]
-    return np.flatnonzero(np.r_[True, query[1:] != query[:-1]]) if len(query) else np.empty(0, np.int64)
+    return np.append(0, np.flatnonzero(np.diff(query)) + 1)[: len(query)]
 
 
-def _at(ordered: IntArray, p: Fraction) -> int:
-    n = len(ordered)
-    return int(ordered[int(p * n // 1)]) if n else 0
+def _at(ordered: _Measure, p: Fraction) -> int:
+    return ordered.at([ordered.rank(p)])[0] if ordered.n else 0
 
 
-def _spread(ordered: IntArray) -> Spread:
-    n = len(ordered)
-    if not n:
+def _spread(ordered: _Measure) -> Spread:
+    if not ordered.n:
         return Spread(0, 0, 0, 0, dict.fromkeys(PRINTED, 0))
-    at = {name: _at(ordered, Fraction(name) / 100) for name in PRINTED}
-    return Spread(n, int(ordered[0]), int(ordered[-1]), _mean(ordered), at)
+    ranks = [ordered.rank(Fraction(name) / 100) for name in PRINTED]
+    least, most, *values = ordered.at([0, ordered.n - 1, *ranks])
+    return Spread(ordered.n, least, most, ordered.mean(), dict(zip(PRINTED, values, strict=True)))
 
 
-def _mean(ordered: IntArray) -> int:
-    """Whole nanoseconds, rounded towards zero; the sum is split because it may not fit."""
-    if int(ordered[-1]) == NEVER:
-        return NEVER
-    high, low = ordered >> 20, ordered & ((1 << 20) - 1)
-    return ((int(high.sum()) << 20) + int(low.sum())) // len(ordered)
-
-
-def _keeps(ordered: IntArray | None, limit: Limit) -> bool:
+def _keeps(ordered: _Measure | None, limit: Limit) -> bool:
     """No value is no proof."""
-    return ordered is not None and len(ordered) > 0 and _at(ordered, limit.quantile) <= limit.limit_ns
+    return ordered is not None and ordered.n > 0 and _at(ordered, limit.quantile) <= limit.limit_ns
 
 
-def _over_latency(kind: str, limits: tuple[Limit, ...], ordered: IntArray) -> int | None:
+def _over_latency(kind: str, limits: tuple[Limit, ...], ordered: _Measure) -> int | None:
     """Samples above the limit on the latency; LoadGen counts all of them when there is none."""
     if kind != "server":
         return None
     own = [limit.limit_ns for limit in limits if limit.indicator == "latency"]
-    return int(len(ordered) - np.searchsorted(ordered, own[0], side="right")) if own else int((ordered == NEVER).sum())
+    return ordered.n - ordered.below(own[0] if own else NEVER - 1)
 
 
 def _early_stopping(
-    kind: str, limits: tuple[Limit, ...], measures: Mapping[str, IntArray | None], quantile: Fraction
+    kind: str, limits: tuple[Limit, ...], measures: Mapping[str, _Measure | None], quantile: Fraction
 ) -> tuple[EarlyStopping, ...]:
     if kind == "server":
         return tuple(_server_stopping(limit, measures[limit.indicator]) for limit in limits)
@@ -292,17 +331,16 @@ def _early_stopping(
     return tuple(_stream_stopping(name, values, quantile) for name in names if (values := measures[name]) is not None)
 
 
-def _server_stopping(limit: Limit, ordered: IntArray | None) -> EarlyStopping:
-    values = np.empty(0, np.int64) if ordered is None else ordered
-    n = len(values)
-    over = n - int(np.searchsorted(values, limit.limit_ns, side="right"))
+def _server_stopping(limit: Limit, ordered: _Measure | None) -> EarlyStopping:
+    n, within = (0, 0) if ordered is None else (ordered.n, ordered.below(limit.limit_ns))
+    over = n - within
     wanted = n_required(over, limit.quantile)
     least = n_required(0, limit.quantile)
     return EarlyStopping(limit.indicator, n >= wanted, n, limit.quantile, least, over, max(wanted - n, 0))
 
 
-def _stream_stopping(indicator: str, ordered: IntArray, quantile: Fraction) -> EarlyStopping:
-    n = len(ordered)
+def _stream_stopping(indicator: str, ordered: _Measure, quantile: Fraction) -> EarlyStopping:
+    n = ordered.n
     left_out = max_failures(n, quantile)
     tail = max_failures(n, _TAIL)
     return EarlyStopping(
@@ -311,9 +349,9 @@ def _stream_stopping(indicator: str, ordered: IntArray, quantile: Fraction) -> E
         n=n,
         quantile=quantile,
         least=n_required(1, quantile),
-        estimate_ns=int(ordered[n - left_out]) if left_out >= 1 else None,
+        estimate_ns=ordered.at([n - left_out])[0] if left_out >= 1 else None,
         discarded=max(left_out - 1, 0),
-        tail_ns=int(ordered[n - tail]) if tail >= 1 else None,
+        tail_ns=ordered.at([n - tail])[0] if tail >= 1 else None,
         tail_least=n_required(1, exact(_TAIL)),
     )
 
@@ -331,7 +369,7 @@ def _elapsed_ns(rows: Records, kind: str, issued: BoolArray) -> int:
 def _enough(rows: Records, kind: str, issued: BoolArray, min_queries: int, planned: int) -> bool:
     if kind == "offline":
         return len(rows) > 0 and int(issued.sum()) >= max(planned, 1)
-    return len(np.unique(rows["query_id"][issued])) >= max(min_queries, 1)
+    return len(_query_ends(rows["query_id"][issued])) >= max(min_queries, 1)
 
 
 def _rates(rows: Records, kind: str, samples: _Samples, tokens_mode: bool, latency: Spread) -> dict[str, float]:

@@ -9,10 +9,10 @@ docs/reference/validity.md has the derivation, and what it assumes. Whoever judg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ import numpy.typing as npt
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import Ends, ObjectiveVerdict, Outcome
+from plimsoll.slo.records.columns import Columns, Lists, blocks
 from plimsoll.slo.records.records import COLUMNS, SESSION_TIMES, BoolArray, IntArray, Records, SessionTable, Status
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import BLOCK, ascending, quantile
+from plimsoll.slo.statistics.order import ranked
 from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
@@ -49,12 +51,23 @@ def _stretches(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray
     At a moment that no request's time from due to over covers, the endpoint is empty, and would have been with a
     perfect generator, which is never behind: what was before is forgotten.
     """
-    rows = np.flatnonzero(records["status"] != Status.UNSENT)
-    rows = rows[np.argsort(records["due_ns"][rows], kind="stable")]
-    due, done = records["due_ns"][rows], records["done_ns"][rows]
-    over = np.where((done == -1) | np.isin(records["status"][rows], _GIVEN_UP), _FAR, done)
+    status = records.columns["status"]
+    rows = np.flatnonzero(status != Status.UNSENT)
+    due = records["due_ns"][rows]
+    if bool((due[1:] < due[:-1]).any()):
+        order = np.argsort(due, kind="stable")
+        rows, due = rows[order], due[order]
+    done = records["done_ns"][rows]
+    over = np.where((done == -1) | one_of(status[rows], _GIVEN_UP), _FAR, done)
     busy = np.maximum.accumulate(over)
     return rows, due, over, np.cumsum(np.append(False, due[1:] >= busy[:-1])[: len(rows)])
+
+
+def one_of(status: npt.NDArray[np.generic], these: Sequence[Status]) -> BoolArray:
+    """bool[n]: the status is one of these."""
+    marked = np.zeros(len(Status), np.bool_)
+    marked[list(these)] = True
+    return np.asarray(marked[status])
 
 
 def reach(records: Records, own: IntArray) -> IntArray:
@@ -67,13 +80,24 @@ def reach(records: Records, own: IntArray) -> IntArray:
     rows, due, _, stretch = _stretches(records)
     if not len(rows):
         return result
-    # The running maximum of each stretch: ranks keep the numbers small, and a later stretch is above every earlier one.
-    values, rank = np.unique(own[rows], return_inverse=True)
-    highest = values[np.maximum.accumulate(stretch * len(values) + rank) % len(values)]
-    done = records["done_ns"][rows]
+    ends = np.append(np.flatnonzero(np.diff(stretch)), len(rows) - 1)
+    highest = np.array(own[rows])
+    # The running maximum of each stretch: lifted so that a later stretch is above every earlier one.
+    lift = int(highest.max()) + 1
+    if lift * len(ends) < _FAR:
+        highest += stretch * lift
+        np.maximum.accumulate(highest, out=highest)
+        highest -= stretch * lift
+    else:
+        for first, end in zip(np.append(0, ends[:-1] + 1).tolist(), (ends + 1).tolist(), strict=True):
+            np.maximum.accumulate(highest[first:end], out=highest[first:end])
+    # Where no later one of the stretch was later, nothing needs to be looked for.
+    rises = np.flatnonzero(highest < highest[ends][stretch])
+    done = records["done_ns"][rows[rises]]
     last = np.searchsorted(due, np.where(done == -1, _FAR, done), side="left") - 1
-    within = np.searchsorted(stretch, stretch, side="right") - 1
-    result[rows] = highest[np.minimum(np.maximum(last, np.arange(len(rows))), within)]
+    last = np.minimum(np.maximum(last, rises), ends[stretch[rises]])
+    result[rows] = highest
+    result[rows[rises]] = highest[last]
     return result
 
 
@@ -86,7 +110,8 @@ def bunched(records: Records, own: IntArray) -> BoolArray:
     """
     rows, due, _, _ = _stretches(records)
     result = np.zeros(len(records), np.bool_)
-    result[rows] = (own[rows] >= lateness.LAG_FLOOR_NS) & _passed(due, due, due + own[rows])
+    late = np.flatnonzero(own[rows] >= lateness.LAG_FLOOR_NS)
+    result[rows[late]] = _passed(due, due[late], due[late] + own[rows[late]])
     return result
 
 
@@ -109,7 +134,7 @@ def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
     if late.any():
         close = int(waited[status == Status.TIMEOUT].min()) - int(reach_ns.max())
         late &= bool((records.ok & (ready != -1) & (waited > close)).any())
-    away = np.flatnonzero(np.isin(status, _OVERLOAD) & (done != -1))
+    away = np.flatnonzero(one_of(status, _OVERLOAD) & (done != -1))
     if len(away):
         late[away] = _bursts(records, own, away)
     return np.asarray(late & records.in_measure)
@@ -119,7 +144,7 @@ def _bursts(records: Records, own: IntArray, away: IntArray) -> BoolArray:
     """bool[away]: of these rows, the first of each stretch, as many as requests of it changed places with something."""
     order, due, over, stretch = _stretches(records)
     left = due + own[order]
-    passed = _passed(due, due, left) | _passed(np.sort(over), due, left)
+    passed = _passed(due, due, left) | _passed(ascending(over), due, left)
     many = np.bincount(stretch, passed, minlength=int(stretch[-1]) + 1)
     place = np.empty(len(records), np.int64)
     place[order] = stretch
@@ -148,36 +173,36 @@ class LowerEnd:
         if not self.doubtful.any():
             return self.records
         given = self.records
-        columns = dict(given.columns)
-        columns["status"] = np.where(self.doubtful, int(Status.OK), columns["status"])
+        columns = {"status": np.where(self.doubtful, int(Status.OK), given.columns["status"])}
         for name in _ANSWER:  # only stamps that answers of this run have
-            if bool((given[name][given.ok] != -1).any()):
+            if bool((given.ok & (given[name] != -1)).any()):
                 columns[name] = np.where(self.doubtful & (given[name] == -1), given["done_ns"], given[name])
-        return _with(given, columns, given.chunk_ns, given.session)
+        return given.with_columns(**columns)
 
     @cached_property
     def times(self) -> Records:
         """``failures``, every time ``by_ns`` earlier but those of chunks; none before it was due."""
-        given = self.failures
-        due, by = given["due_ns"], self.by_ns
-        columns = {name: _earlier(c, due, by) if name in _STAMPS else c for name, c in given.columns.items()}
-        session = given.session
+        given, session = self.failures, self.failures.session
+        columns = self._moved(given.columns, _STAMPS)
         if session is not None:
-            own = {name: _earlier(c, due, by) if name in SESSION_TIMES else c for name, c in session.columns.items()}
-            session = SessionTable(MappingProxyType(own), session.ragged, session.slices)
-        return _with(given, columns, given.chunk_ns, session)
+            session = SessionTable(self._moved(session.columns, SESSION_TIMES), session.ragged, session.slices)
+        return Records(columns, None, None, given.errors, given.timings, session, given.chunks)
 
     @cached_property
     def chunks(self) -> Records:
-        """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly
-        anything needs them.
-        """
+        """``times``, those of chunks as well: apart, because hardly anything needs them."""
         given = self.times
-        lengths = np.diff(given.chunk_offsets)
-        moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self.by_ns, lengths))
-        return _with(given, dict(given.columns), moved, given.session)
+        moved = _Earlier(given.chunks, given["due_ns"], self.by_ns)
+        return Records(given.columns, None, None, given.errors, given.timings, given.session, moved)
 
-    @property
+    def _moved(self, columns: Mapping[str, npt.NDArray[Any]], names: Collection[str]) -> Columns[npt.NDArray[Any]]:
+        """The columns, those of these names earlier; each is made when it is asked for."""
+        due, by = self.records["due_ns"], self.by_ns
+        return Columns(
+            tuple(columns), lambda name: _earlier(columns[name], due, by) if name in names else columns[name]
+        )
+
+    @cached_property
     def by_ns(self) -> IntArray:
         """int64[n]: how much earlier every time is: G, and of what left in a bunch all that it took."""
         whole = np.where(
@@ -186,17 +211,38 @@ class LowerEnd:
         return np.where(self.records.in_measure, whole, 0)
 
 
-def _earlier(times: npt.NDArray[np.generic], due: IntArray, by: IntArray) -> IntArray:
-    at = times.astype(np.int64, copy=False)
-    return np.asarray(np.where(at == -1, -1, np.maximum(at - by, np.minimum(at, due + 1))))
+def _earlier(times: IntArray, due: IntArray, by: IntArray) -> IntArray:
+    found = np.empty(len(times), np.int64)
+    for first in range(0, len(times), BLOCK):
+        part = slice(first, first + BLOCK)
+        at = times[part]
+        found[part] = np.where(at == -1, -1, np.maximum(at - by[part], np.minimum(at, due[part] + 1)))
+    found.setflags(write=False)
+    return found
 
 
-def _with(
-    given: Records, columns: dict[str, npt.NDArray[np.generic]], chunks: IntArray, session: SessionTable | None
-) -> Records:
-    for column in (*columns.values(), chunks):
-        column.setflags(write=False)
-    return Records(MappingProxyType(columns), chunks, given.chunk_offsets, given.errors, given.timings, session)
+class _Earlier(Lists):
+    """The chunk times of records, each earlier as its row is (``due`` and ``by`` int64[n])."""
+
+    def __init__(self, given: Lists, due: IntArray, by: IntArray) -> None:
+        self._given, self._due, self._by = given, due, by
+
+    @property
+    def _offsets(self) -> IntArray:  # type: ignore[override]
+        return self._given.offsets
+
+    @cached_property
+    def _values(self) -> IntArray:  # type: ignore[override]
+        found = np.empty(int(self.offsets[-1]), np.int64)
+        for begin, end in blocks(self.offsets):
+            found[self.offsets[begin] : self.offsets[end]] = self.part(begin, end)
+        found.setflags(write=False)
+        return found
+
+    def part(self, begin: int, end: int) -> IntArray:
+        lengths = np.diff(self.offsets[begin : end + 1])
+        due, by = (np.repeat(column[begin:end], lengths) for column in (self._due, self._by))
+        return _earlier(self._given.part(begin, end), due, by)
 
 
 def lower_end(records: Records, pooled: bool) -> LowerEnd | None:
@@ -358,7 +404,7 @@ def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]
     for name, stamp in (("ttft", "first_token_ns"), ("latency", "done_ns")):
         rows = records.ok & records.in_measure & (records[stamp] != -1)
         took = (records[stamp] - records["due_ns"])[rows]
-        ends = [np.sort(values).astype(np.float64) for values in (np.maximum(took - reached[rows], 0), took)]
+        ends = [ranked(values.astype(np.float64)) for values in (np.maximum(took - reached[rows], 0), took)]
         for q in ("0.5", "0.9", "0.99") if len(took) >= lateness.P99_NEEDS else ("0.5",) if len(took) else ():
             without, whole = (float(quantile(one, q)) for one in ends)
             yield f"p{float(q) * 100:g} of {name}", without, whole
@@ -402,10 +448,7 @@ def as_failures(records: Records) -> Records | None:
     rows = repeated(records) & records.ok
     if not rows.any():
         return None
-    status = np.where(rows, int(Status.CONNECT), records["status"]).astype(np.int8)
-    status.setflags(write=False)
-    columns = MappingProxyType({**records.columns, "status": status})
-    return replace(records, columns=columns)
+    return records.with_columns(status=np.where(rows, int(Status.CONNECT), records.columns["status"]))
 
 
 def with_repeats_failed(

@@ -18,9 +18,11 @@ import numpy.typing as npt
 
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective, show
+from plimsoll.slo.records.columns import blocks
 from plimsoll.slo.records.queries import deadlines
 from plimsoll.slo.records.records import PACE_CAPTURE, BoolArray, FloatArray, IntArray, Records
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import BLOCK, ascending, nearest, quantile
+from plimsoll.slo.statistics.order import Folded, ranked
 from plimsoll.slo.validity.generator import Check
 
 LAG_FLOOR_NS = 1_000_000
@@ -29,6 +31,8 @@ UNTOUCHED_FLOOR_NS = 5_000_000
 #: With fewer values the p99 is the maximum, and is judged as one.
 P99_NEEDS = 100
 RATE_TOLERANCE = 0.01
+#: Rows whose order is found at once.
+_MANY = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,26 @@ def first_of_each_query(taken: Records) -> Records:
     A query is issued when its first sample is: the others wait for it, and in an offline run for a turn on the wire.
     That is the scenario's doing and part of their latency, not the generator's lateness.
     """
-    order = np.lexsort((taken["ready_ns"], taken["query_id"]))
-    query = taken["query_id"][order]
+    query, ready = taken["query_id"], taken["ready_ns"]
+    if len(query) and bool((np.diff(query) >= 0).all()):  # of a run that was sealed: a query's samples are together
+        starts = firsts(query)
+        if len(starts) == len(query):
+            return taken
+        least = np.repeat(np.minimum.reduceat(ready, starts), np.diff(starts, append=len(query)))
+        least = np.flatnonzero(ready == least)
+        return taken.select(least[firsts(query[least])])
+    order = np.lexsort((ready, query))
+    query = query[order]
     return taken.select(np.sort(order[np.append(True, np.diff(query) != 0)[: len(order)]]))
+
+
+def firsts(query_id: IntArray) -> IntArray:
+    """int64[queries]: the first row of each query, the queries in order of their ids."""
+    risen = np.diff(query_id)
+    if not len(risen) or int(risen.min()) >= 0:
+        return np.append(0, np.flatnonzero(risen) + 1)[: len(query_id)]
+    order = np.argsort(query_id, kind="stable")
+    return np.asarray(order[firsts(query_id[order])])
 
 
 def own(records: Records, pooled: bool) -> IntArray:
@@ -61,11 +82,15 @@ def own(records: Records, pooled: bool) -> IntArray:
     ready, sent = records["ready_ns"], records["sent_ns"]
     late = np.where(ready != -1, ready - records["due_ns"], 0)
     if bool((records["sample_ix"] > 0).any()):
-        key = records["phase"] * (int(records["query_id"].max(initial=0)) + 1) + records["query_id"]
-        _, query = np.unique(key, return_inverse=True)
-        first = np.full(int(query.max(initial=0)) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, query[ready != -1], late[ready != -1])
-        late = np.where(ready != -1, first[query], 0)
+        key = records["query_id"] - records["phase"] * (int(records["query_id"].max(initial=0)) + 1)
+        order = None if bool((np.diff(key) >= 0).all()) else np.argsort(key, kind="stable")
+        starts = firsts(key if order is None else key[order])
+        lasted = np.where(ready != -1, late, np.iinfo(np.int64).max)
+        first = np.minimum.reduceat(lasted if order is None else lasted[order], starts)
+        whole = np.repeat(first, np.diff(starts, append=len(key)))
+        if order is not None:
+            whole[order] = whole.copy()
+        late = np.where(ready != -1, whole, 0)
     held = np.where((sent != -1) & (ready != -1), sent - ready - np.maximum(records["connect_ns"], 0), 0)
     if pooled:
         held = np.minimum(held, _since_one_was_free(records))
@@ -74,11 +99,11 @@ def own(records: Records, pooled: bool) -> IntArray:
 
 def _since_one_was_free(records: Records) -> IntArray:
     """int64[n]: from the last end of another request of the worker between ready and sent, to sent; else very long."""
-    ready, sent, done, worker = (records[name] for name in ("ready_ns", "sent_ns", "done_ns", "worker"))
+    ready, sent, done = (records[name] for name in ("ready_ns", "sent_ns", "done_ns"))
     since = np.full(len(records), np.iinfo(np.int64).max)
-    for one in np.unique(worker):
-        rows = np.flatnonzero((worker == one) & (sent != -1))
-        over = np.sort(done[(worker == one) & (done != -1)])
+    for mine in by_worker(records).values():
+        rows, ended = mine[sent[mine] != -1], done[mine]
+        over = ascending(ended[ended != -1])
         place = np.searchsorted(over, sent[rows], side="right") - 1
         last = np.where(place >= 0, over[np.maximum(place, 0)] if len(over) else -1, -1)
         freed = last > ready[rows]
@@ -86,11 +111,22 @@ def _since_one_was_free(records: Records) -> IntArray:
     return since
 
 
+def by_worker(records: Records) -> dict[int, IntArray]:
+    """The rows of each worker, ascending."""
+    worker = records.columns["worker"]
+    found: dict[int, list[IntArray]] = {}
+    for first in range(0, len(worker), _MANY):
+        order = np.argsort(worker[first : first + _MANY], kind="stable") + first  # of 16 bits: two passes
+        for rows in np.split(order, np.flatnonzero(np.diff(worker[order])) + 1):
+            found.setdefault(int(worker[rows[0]]), []).append(rows)
+    return {one: np.concatenate(parts) for one, parts in found.items()}
+
+
 def summary(values: IntArray) -> Lag:
     if len(values) == 0:
         return Lag(None, None, None)
-    ordered = np.sort(values).astype(np.float64)
-    return Lag(int(quantile(ordered, "0.5")), int(quantile(ordered, "0.99")), int(ordered[-1]))
+    ranks = [*nearest(len(values), ("0.5", "0.99")), len(values) - 1]
+    return Lag(*(int(value) for value in ranked(values.astype(np.float64))[np.array(ranks)]))
 
 
 def tightest(objectives: Sequence[Objective]) -> Objective | None:
@@ -128,7 +164,7 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
         scale, floor, source = tight.threshold, LAG_FLOOR_NS, f"of {tight}"
     else:
         took = (rows["done_ns"] - rows["due_ns"])[rows.ok]
-        scale = quantile(np.sort(took).astype(np.float64), "0.5") if len(took) else 0.0
+        scale = quantile(ranked(took.astype(np.float64)), "0.5") if len(took) else 0.0
         floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
     frame = int(deadlines(rows).max(initial=0)) if any(o.indicator == "frame_missed" for o in objectives) else 0
     if frame > 0 and (tight is None or frame < tight.threshold):
@@ -271,8 +307,12 @@ def slope(due_ns: IntArray, left_ns: IntArray) -> float:
 
 def counts(times_ns: IntArray, start_ns: int, window_ns: float, windows: int) -> IntArray:
     """int64[windows]: the moments in each window from ``start_ns`` on."""
-    place = ((times_ns - start_ns) / window_ns).astype(np.int64)
-    return np.bincount(place[(place >= 0) & (place < windows)], minlength=windows).astype(np.int64)
+    found = np.zeros(windows + 1, np.int64)
+    for first in range(0, len(times_ns), BLOCK):
+        place = ((times_ns[first : first + BLOCK] - start_ns) / window_ns).astype(np.int64)
+        place[(place < 0) | (place > windows)] = windows
+        found += np.bincount(place, minlength=windows + 1)
+    return found[:windows]
 
 
 def dispersion(times_ns: IntArray, window_ns: float) -> float:
@@ -295,10 +335,24 @@ def exponential_fit(gaps_ns: npt.NDArray[np.float64], grain_ns: float = 0.0) -> 
     mean = float(gaps_ns.mean()) if n else 0.0
     if mean <= 0.0:
         return 0.0
-    fitted = -np.expm1(-np.sort(gaps_ns) / mean)
-    steps = np.arange(n + 1) / n
-    distance = float(max((steps[1:] - fitted).max(), (fitted - steps[:-1]).max()))
+    # Buckets must be narrow against the distance, which is of the order of 1 / sqrt(n).
+    ordered = ranked(gaps_ns, min(max(math.ceil(math.log2(n) / 2), 10), 15))
+    ranks = _farthest(ordered, mean) if isinstance(ordered, Folded) else np.arange(n)
+    fitted = -np.expm1(-ordered[ranks] / mean)
+    distance = float(max(((ranks + 1) / n - fitted).max(), (fitted - ranks / n).max()))
     return float(kolmogorov(math.sqrt(n) * max(0.0, distance - grain_ns / mean)))
+
+
+def _farthest(ordered: Folded, mean: float) -> IntArray:
+    """The ranks of all values that may be the farthest one from the exponential distribution with this mean."""
+    n, counts = len(ordered), ordered.counts
+    fitted = -np.expm1(-np.append(ordered.lows, np.inf) / mean)
+    last = np.cumsum(counts)
+    ends, begins = last / n, (last - counts) / n
+    # In a bucket the values are at least so far, and at most so far.
+    least = max((ends - fitted[1:]).max(), (fitted[:-1] - begins).max()) - 1e-9
+    some = np.flatnonzero((ends - fitted[:-1] >= least) | (fitted[1:] - begins >= least))
+    return np.concatenate([np.arange(last[i] - counts[i], last[i]) for i in some.tolist()])
 
 
 def claimed(due_ns: IntArray, process: str | None) -> str | None:
@@ -335,7 +389,7 @@ def compare(
         return None
     ks_p = None
     if process == "poisson" and len(sent_ns) >= MIN_SAMPLES:
-        ks_p = exponential_fit(np.diff(np.sort(sent_ns)).astype(np.float64))
+        ks_p = exponential_fit(np.diff(ascending(sent_ns)).astype(np.float64))
     moved, leaned = _apart(due_ns, ready_ns if left_ns is None else left_ns, window)
     # A ready dispersion of NaN means that everything left at once: certainly not as planned.
     kept = not math.isnan(ready) and abs(moved) <= DISPERSION_TOLERANCE * max(1.0, planned)
@@ -412,12 +466,14 @@ def late_sessions(records: Records) -> BoolArray:
     late = np.zeros(len(records), np.bool_)
     if not judged.any():
         return late
-    # Within each session ascending, so that its p99 and its maximum have known places.
-    ordered = lags[np.lexsort((lags, np.repeat(np.arange(len(records)), frames)))]
-    rows = np.flatnonzero(judged)
-    p99 = ordered[offsets[rows] - (-99 * frames[rows] // 100) - 1]
-    most = ordered[offsets[rows + 1] - 1]
-    late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
+    for first, last in blocks(offsets):
+        # Within each session ascending, so that its p99 and its maximum have known places.
+        part = lags[offsets[first] : offsets[last]]
+        ordered = part[np.lexsort((part, np.repeat(np.arange(last - first), frames[first:last])))]
+        rows = np.flatnonzero(judged[first:last]) + first
+        p99 = ordered[offsets[rows] - offsets[first] - (-99 * frames[rows] // 100) - 1]
+        most = ordered[offsets[rows + 1] - offsets[first] - 1]
+        late[rows] = (p99 > P99_FRAMES * frame[rows]) | (most > MAX_FRAMES * frame[rows])
     return late
 
 

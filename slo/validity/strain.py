@@ -15,7 +15,8 @@ import numpy as np
 
 from plimsoll.slo.objectives.objective import show
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
-from plimsoll.slo.statistics.distribution import median
+from plimsoll.slo.statistics.distribution import ascending, median
+from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 from plimsoll.slo.validity.lateness import LagLimits
 
@@ -150,6 +151,7 @@ IDLE_SHARE = 0.15
 IDLE_WARN_SHARE = 0.1
 #: In a shorter run one hiccup is most of it, and the limits of stalls see that.
 IDLE_NEEDS_NS = 1_000_000_000
+_NOBODY = np.empty(0, np.int64)
 #: What a slot rests on purpose after a connection that could not be made (``harness/generator/issuer.py``).
 BACKOFF_NS = 10_000_000
 
@@ -167,8 +169,9 @@ class Idle:
 def idle_slots(records: Records, facts: GeneratorFacts) -> Idle | None:
     """Of a loop with ``facts.slots``; None: it has none, or no slot came free and was used again."""
     gaps, slot_time, longest = [], 0, 0
+    rows = lateness.by_worker(records)
     for worker, slots in enumerate(facts.slots):
-        found = _gaps(records.select(records["worker"] == worker), slots, facts.open_loop)
+        found = _gaps(records.select(rows.get(worker, _NOBODY)), slots, facts.open_loop)
         if found is not None:
             gaps.append(found[0])
             slot_time += slots * found[1]
@@ -217,8 +220,8 @@ def _gaps(rows: Records, slots: int, by_sample: bool) -> tuple[IntArray, int] | 
     # A warm-up in flight at t0 holds a slot until it is over: the first query of that slot comes after it.
     _, before = _flights(rows, used & ~mine & (rows["done_ns"] > 0), by_sample)
     free = max(0, slots - len(before))
-    ends = np.sort(np.concatenate([ends, before]))
-    starts = np.sort(starts)
+    ends = ascending(np.concatenate([ends, before]))
+    starts = ascending(starts)
     n = max(0, len(starts) - free)
     return np.maximum(starts[free:] - ends[:n], 0), int(starts[-1] - starts[0])
 
@@ -229,9 +232,9 @@ def _flights(rows: Records, mask: BoolArray, by_sample: bool) -> tuple[IntArray,
     if by_sample or not len(ready):
         return ready, done
     done = done + np.where(rows["status"][mask] == Status.CONNECT, BACKOFF_NS, 0)
-    _, at = np.unique(rows["query_id"][mask], return_inverse=True)
-    starts = np.full(int(at.max()) + 1, np.iinfo(np.int64).max)
-    ends = np.full(len(starts), np.iinfo(np.int64).min)
-    np.minimum.at(starts, at, ready)
-    np.maximum.at(ends, at, done)
-    return starts, ends
+    query = rows["query_id"][mask]
+    if bool((np.diff(query) < 0).any()):
+        order = np.argsort(query, kind="stable")
+        query, ready, done = query[order], ready[order], done[order]
+    starts = lateness.firsts(query)
+    return np.minimum.reduceat(ready, starts), np.maximum.reduceat(done, starts)

@@ -20,7 +20,7 @@ from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import IntArray, Records, Stamp, Status
 from plimsoll.slo.records.tables import MERGED_SHARE, Merged, merged_chunks
-from plimsoll.slo.statistics.distribution import median, u_errors
+from plimsoll.slo.statistics.distribution import ascending, at_most, median, u_errors
 from plimsoll.slo.validity import accounts, bracket, lateness, strain
 from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts, reasons
 from plimsoll.slo.validity.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
@@ -288,7 +288,7 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
 
 
 def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
-    queries = len(np.unique(issued["query_id"]))
+    queries = len(lateness.firsts(issued["query_id"]))
     elapsed = facts.elapsed_ns
     if queries == 1 and len(issued):
         # One query is issued at once: what counts is how long its samples kept the endpoint busy.
@@ -330,8 +330,7 @@ def _shape(shape: lateness.Arrivals | None, rows: Records, facts: GeneratorFacts
 def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
     if not facts.open_loop or facts.process not in ("poisson", "constant"):
         return []
-    _, first = np.unique(rows["query_id"], return_index=True)
-    broken = lateness.claimed(np.sort(rows["due_ns"][first]), facts.process)
+    broken = lateness.claimed(ascending(rows["due_ns"][lateness.firsts(rows["query_id"])]), facts.process)
     detail = (
         f"the planned times are {facts.process}, as claimed"
         if broken is None
@@ -501,9 +500,8 @@ def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
         return None
     since, until = int(due_ns.min() + np.ptp(due_ns) // 3), int(due_ns.max())
     edges = np.linspace(since, until, BLOCKS + 1)
-    over = np.sort(np.where(done_ns == -1, np.iinfo(np.int64).max, done_ns))
-    arrived = np.searchsorted(np.sort(due_ns), edges, side="right")
-    flying = arrived - np.searchsorted(over, edges, side="right")
+    arrived = at_most(due_ns, edges)
+    flying = arrived - at_most(np.where(done_ns == -1, np.iinfo(np.int64).max, done_ns), edges)
     arrivals = int(arrived[-1] - arrived[0])
     if arrivals < MIN_ARRIVALS:
         return None

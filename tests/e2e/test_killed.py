@@ -33,7 +33,7 @@ ANNOUNCED = ["rename:begun.json:2", "write:begun.json:2", "after:0.02"]
 DURING = ["after:0.4", "after:0.9", "after:1.3"]
 TOGETHER = ["all-after:0.5", "all-after:1.1", "all-after:1.5"]
 SEALING = [
-    *("write:requests.parquet:1", "rename:requests.parquet:1", "rename:chunks.parquet:1", "rename:plan.npz:2"),
+    *("write:requests.parquet:1", "rename:requests.parquet:1", "write:chunks.parquet:1", "rename:chunks.parquet:1"),
     *("write:generator.json:1", "rename:generator.json:1", "rename:scenario.yaml:2", "rename:manifest.json:1"),
 ]
 SEALED = ["remove:*", "remove:segments", "remove:begun.json", "rename:report.json:1", "rename:report.html:1"]

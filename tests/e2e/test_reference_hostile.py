@@ -9,6 +9,7 @@ import json
 import random
 import re
 import select
+import signal
 import socket
 import time
 import zlib
@@ -259,6 +260,29 @@ def test_a_body_that_comes_slowly_but_well_is_read(server: Server) -> None:
         for at in range(0, len(padded), 512):  # a second in all: longer than the limit, faster than the floor
             connection.sendall(padded[at : at + 512])
             time.sleep(0.1)
+        assert statuses(said(connection)) == [200]
+
+
+@contextmanager
+def standstill(server: Server) -> Iterator[None]:
+    """The server stands still, having read what was sent to it before."""
+    still_serves(server)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("at", [20, GOOD.index(b"\r\n\r\n") + 4, len(GOOD) - 1])
+def test_a_client_is_not_slow_because_the_server_stood_still(server: Server, at: int) -> None:
+    request = GOOD.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n")
+    at += len(request) - len(GOOD) if at > 20 else 0
+    with plain(server) as connection:
+        connection.sendall(request[:at])
+        with standstill(server):
+            connection.sendall(request[at:])
+            time.sleep(0.6)  # beyond the limit
         assert statuses(said(connection)) == [200]
 
 

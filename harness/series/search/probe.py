@@ -7,7 +7,7 @@ measured.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from plimsoll.reports.documents.search import ObjectivePart, ProbePart
 from plimsoll.reports.parts.judgement import objective_part
 from plimsoll.reports.parts.parts import Number, ObjectiveResult
 from plimsoll.reports.report import Report
+from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective
@@ -230,7 +231,7 @@ class Hopeless:
         self._n = 0
         self._least: dict[Objective, int] = {}
         self._least_far: dict[Objective, int] = {}
-        self._due: tuple[IntArray, ...] = ()
+        self._due: tuple[_Due, ...] = ()
         self._waiting: dict[int, dict[int, int]] = {}
 
     async def open(self) -> None:
@@ -252,15 +253,16 @@ class Hopeless:
                 self._least_far[scaled] = least
         if not scenario.warmup_ns and plan.n_samples == plan.n_queries:
             shards, dealing = beginning.shards, beginning.dealing
-            self._due = tuple(plan.shard(i, shards, dealing).due_ns for i in range(shards))
+            back_ns = max(self._limits(), default=0)
+            self._due = tuple(_Due(plan.pieces.shard(i, shards, dealing), back_ns) for i in range(shards))
 
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """Add up one status line."""
         self._tally.add(worker, message)
         if worker < len(self._due):
-            due, taken = self._due[worker], int(message["sent"])
+            due, taken = self._due[worker].until(int(message["sent"]))
             self._waiting[worker] = {
-                limit: overdue(due, min(taken, len(due)), int(message["in_flight"]), limit) for limit in self._limits()
+                limit: overdue(due, taken, int(message["in_flight"]), limit) for limit in self._limits()
             }
 
     def _limits(self) -> set[int]:
@@ -300,6 +302,28 @@ class Hopeless:
 
     async def close(self) -> None:
         """Nothing to put away."""
+
+
+class _Due:
+    """Due times of one worker's queries, made as it takes them up and kept for as long as a limit looks back."""
+
+    def __init__(self, pieces: Iterable[Plan], back_ns: int) -> None:
+        self._pieces, self._back_ns = iter(pieces), back_ns
+        self._kept = np.empty(0, np.int64)
+        self._gone = 0
+
+    def until(self, taken: int) -> tuple[IntArray, int]:
+        """The latest of its due times, and how many of them are of its first ``taken`` queries."""
+        while taken > self._gone + len(self._kept):
+            more: list[IntArray] = []
+            while sum(map(len, more)) <= len(self._kept) // 2 and (piece := next(self._pieces, None)) is not None:
+                more.append(piece.due_ns)
+            if not any(map(len, more)):
+                break
+            first_ns = int(next(due[0] for due in more if len(due)))
+            old = int(np.searchsorted(self._kept, first_ns - self._back_ns, side="left"))
+            self._kept, self._gone = np.concatenate((self._kept[old:], *more)), self._gone + old
+        return self._kept, min(taken - self._gone, len(self._kept))
 
 
 def _times(objective: Objective, multiple: float) -> Objective:

@@ -59,8 +59,12 @@ def speak(url: str, text: str) -> dict[str, Any]:
     settings.set_speech_synthesis_output_format(sdk.SpeechSynthesisOutputFormat.Raw24Khz16BitMonoPcm)
     synthesiser = sdk.SpeechSynthesizer(settings, audio_config=None)
     chunks: list[int] = []
+    over = threading.Event()
     synthesiser.synthesizing.connect(lambda event: chunks.append(len(event.result.audio_data)))
+    synthesiser.synthesis_completed.connect(lambda event: over.set())
+    synthesiser.synthesis_canceled.connect(lambda event: over.set())
     result = synthesiser.speak_text_async(text).get()
+    over.wait(6)  # the SDK calls back from a thread of its own, the last chunks behind the result
     first_ms = result.properties.get_property(sdk.PropertyId.SpeechServiceResponse_SynthesisFirstByteLatencyMs)
     if result.reason is sdk.ResultReason.Canceled:
         details = result.cancellation_details

@@ -1,8 +1,9 @@
-"""Deadlines by running maxima against the recursions they stand for, and what may never improve."""
+"""Deadlines of all requests at once against the recursions they stand for, and what may never improve."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,3 +99,65 @@ def test_a_longer_wait_improves_nothing(rows: list[list[int]], at: int, longer: 
             for some in (before, after)
         ]
         assert not (scores[1] > scores[0]).any()
+
+
+# -- many answers at once, chunk by chunk ------------------------------------------------------------------------------
+
+#: Waits before each chunk of a request, in ns; some answers are much longer than others.
+answers = st.lists(
+    st.lists(st.integers(0, 40), min_size=0, max_size=9) | st.just([3, 50] * 12), min_size=1, max_size=40
+)
+
+
+def plain(times: list[int], wanted: int, pace: int, tokens: int) -> tuple[int, int, int]:
+    """(late, waited, missed) of one answer whose first token is wanted at ``wanted``."""
+    late = waited = missed = 0
+    for place, time in enumerate(times):
+        behind = time - (wanted + waited + place * tokens // len(times) * pace)
+        if behind > 0:
+            late, waited, missed = late + 1, waited + behind, missed + 1 + behind // pace
+    return late, waited, missed
+
+
+def streams(waits: list[list[int]]) -> Records:
+    return from_columns(len(waits), due_ns=0, chunks=[np.cumsum(row).astype(int).tolist() for row in waits])
+
+
+@given(waits=answers, pace=st.integers(1, 30), more=st.integers(0, 5), slab=st.sampled_from([1, 30, 10_000]))
+def test_each_deadline_is_met_or_missed_as_one_by_one(waits: list[list[int]], pace: int, more: int, slab: int) -> None:
+    records = streams(waits)
+    tokens = np.array([len(row) + more if row else 0 for row in waits])
+    met = deadlines.against(records, np.zeros(len(waits), np.int64), 5, pace, tokens, slab)
+    for row, some in enumerate(waits):
+        found = (int(met.late[row]), int(met.waited_ns[row]), int(met.missed[row]))
+        times = np.cumsum(some).astype(int).tolist()
+        assert found == (plain(times, 5, pace, int(tokens[row])) if some else (0, 0, 0))
+
+
+@pytest.mark.parametrize("few", [0, 4, 16])
+@pytest.mark.parametrize("at_once", [0, 1000])
+@given(waits=answers)
+def test_the_fluid_pace_is_that_of_halving_one_by_one(few: int, at_once: int, waits: list[list[int]]) -> None:
+    usable = [np.cumsum([wait * 10_000 for wait in row]).astype(int).tolist() for row in waits if len(row) > 1]
+    low, high = [0] * len(usable), [max(np.diff(times).tolist()) for times in usable]
+    while any(top - least > deadlines.PRECISION_NS for least, top in zip(low, high, strict=True)):
+        for i, times in enumerate(usable):
+            middle = max((low[i] + high[i]) // 2, 1)
+            late, _, missed = plain(times, times[0], middle, len(times))
+            kept = missed * 10 <= len(times) - 1 - late + missed
+            low[i], high[i] = (low[i], middle) if kept else (middle, high[i])
+    records = streams([[wait * 10_000 for wait in row] for row in waits])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deadlines, "_FEW", few)
+        patch.setattr(deadlines, "_AT_ONCE", at_once)
+        found = deadlines.fluid_pace(records, np.ones(len(waits), np.bool_))
+    assert found.pace_ns.tolist() == high
+
+
+@given(waits=answers)
+def test_the_fluid_pace_does_not_depend_on_how_the_requests_are_cut(waits: list[list[int]]) -> None:
+    records, rows = streams([[wait * 10_000 for wait in row] for row in waits]), np.ones(len(waits), np.bool_)
+    whole = deadlines.fluid_pace(records, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deadlines, "_SEARCHED", 20)
+        assert deadlines.fluid_pace(records, rows).pace_ns.tolist() == whole.pace_ns.tolist()

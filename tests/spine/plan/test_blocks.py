@@ -114,6 +114,34 @@ def test_two_plans_have_one_fingerprint_only_if_they_are_one(one: Plan, other: P
     assert (one.fingerprint() == other.fingerprint()) == same(one, other)
 
 
+@given(plan=plans(), times=st.lists(st.integers(-3, 60), min_size=1), window=st.integers(1, 30))
+def test_a_timeline_counts_what_is_due_before_a_time(plan: Plan, times: list[int], window: int) -> None:
+    found = cut(plan).survey()
+    due = np.repeat(plan.due_ns, np.diff(plan.offsets))
+    assert found.timeline.until(times).tolist() == [int((due < time).sum()) for time in times]
+    most = max(int(((due >= first) & (due < first + window)).sum()) for first in plan.due_ns)
+    assert found.timeline.busiest(window) == most
+    assert (found.widest, found.fingerprint) == (np.diff(plan.offsets).max(), plan.fingerprint())
+    assert found.pieces.extent() is found.pieces.extent()
+
+
+@pytest.mark.parametrize("scenario", [KINDS[0], KINDS[1], KINDS[7]], ids=["even", "steps", "frames"])
+def test_a_timeline_of_few_marks_is_off_by_less_than_the_rows_between_two(
+    scenario: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.scenarios.plan.blocks.MARKS", 500)
+    made = spec.parse({**scenario, "stop": {"min_queries": 5 * BLOCK, "min_duration": "0s"}}).blocks(300)
+    plan, timeline = made.whole(), made.extent().timeline
+    assert timeline.step == 128
+    assert len(timeline.due_ns) <= 500
+    times = np.linspace(-10, plan.due_ns[-1] + 10, 10_000).astype(np.int64)
+    exact = plan.offsets[np.searchsorted(plan.due_ns, times, side="left")]
+    off = np.abs(timeline.until(times) - exact)
+    assert off.max() <= timeline.step * np.diff(plan.offsets).max()
+    assert off.mean() < timeline.step * np.diff(plan.offsets).max() / 8
+    assert timeline.until([-1, plan.due_ns[-1] + 1]).tolist() == [0, plan.n_samples]
+
+
 def test_a_plan_in_memory_is_cut_unless_queries_wait() -> None:
     plan = spec.parse({"kind": "server", "params": {"rate": 1}, "stop": {"min_queries": 3 * BLOCK}}).build(5)
     assert [piece.n_queries for piece in cut(plan)] == [BLOCK] * 3

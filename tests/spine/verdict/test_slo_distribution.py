@@ -226,3 +226,32 @@ def test_a_broken_log_is_refused_by_line() -> None:
         distribution.write(
             distribution.Log(0.0, (distribution.Interval(0.0, 1.0, dist.hdr_counts([1])[0], tag="a,b"),))
         )
+
+
+@pytest.mark.parametrize("config", [HdrConfig(), HdrConfig(1000, 1 << 40, 2), HdrConfig(1, (1 << 62) - 1, 5)])
+def test_the_leading_bits_of_a_float_are_the_index_of_a_count(config: HdrConfig) -> None:
+    """Python's whole numbers know how many bits they have, whatever a float64 rounds."""
+    near = np.array([1 << k for k in range(62)])
+    values = np.unique(np.concatenate([near - 1, near, near + 1, np.arange(5000), near // 3 * 2]))
+    values = values[values <= config.highest]
+
+    def index(value: int) -> int:
+        bits = (value | ((config.sub_count - 1) << config.unit_magnitude)).bit_length()
+        bucket = bits - config.unit_magnitude - config.half_magnitude - 1
+        return (bucket << config.half_magnitude) + (value >> (bucket + config.unit_magnitude))
+
+    assert config.index(values).tolist() == [index(value) for value in values.tolist()]
+
+
+@pytest.mark.parametrize("far", [0, 100, 10**9])
+def test_times_are_sorted_and_counted_however_far_they_are_from_their_places(
+    far: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "BLOCK", 64)
+    times = np.arange(1000) * 10 + np.random.default_rng(4).integers(0, far + 1, 1000)
+    given = times.copy()
+    assert dist.ascending(times).tolist() == sorted(times.tolist())
+    assert times.tolist() == given.tolist()
+    limits = np.array([-5.0, 0.0, 77.5, 5000.0, float(times.max()), np.nextafter(float(times[500]), 0)])
+    assert dist.at_most(times, limits).tolist() == [int((times <= limit).sum()) for limit in limits]
+    assert dist.ascending(times[:0]).tolist() == []

@@ -11,6 +11,7 @@ import pytest
 from plimsoll.scenarios.plan.arrival import constant_rate, due_times
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import IntArray, Records, Status, from_columns
+from plimsoll.slo.statistics import order
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.lateness import P_CLAIM, claimed, dispersion, exponential_fit, rate_per_s
 from plimsoll.slo.validity.validity import Validity, assess
@@ -480,3 +481,22 @@ def test_few_requests_that_are_all_late_are_no_comparison() -> None:
     assert "generator lag p50 40 ms, limit 1 ms" in only_reason(assess(run(due, lag=40 * MS), few, strict=True))
     hiccup = np.where(np.arange(90) == 40, 40 * MS, 0)
     assert assess(run(due, lag=hiccup), few, strict=True).outcome == "VALID"
+
+
+@pytest.mark.parametrize("shape", ["exponential", "even", "ties"])
+def test_the_fit_of_many_gaps_reads_few_of_them_and_says_the_same(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(8)
+    gaps = {
+        "exponential": random.exponential(1e6, 20_000).round(),
+        "even": random.integers(900_000, 1_100_000, 20_000).astype(np.float64),
+        "ties": random.integers(0, 5, 20_000) * 1e6,
+    }[shape]
+    fitted = -np.expm1(-np.sort(gaps) / gaps.mean())
+    steps = np.arange(len(gaps) + 1) / len(gaps)
+    distance = float(max((steps[1:] - fitted).max(), (fitted - steps[:-1]).max()))
+    found = []
+    monkeypatch.setattr("plimsoll.slo.statistics.special.kolmogorov", lambda x: found.append(x) or 0.5)
+    exponential_fit(gaps)
+    monkeypatch.setattr(order, "SLAB", 500)
+    exponential_fit(gaps)
+    assert found == [np.sqrt(len(gaps)) * distance] * 2

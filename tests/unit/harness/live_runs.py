@@ -8,6 +8,7 @@ import numpy as np
 
 from plimsoll.harness.generator.recorder import FRESH, spread
 from plimsoll.harness.run.watcher import Beginning
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.spec import parse
 
@@ -35,7 +36,7 @@ def open_plan(per_s: int, seconds: int) -> Plan:
 def beginning(plan: Plan, t0_ns: int, warmup: str = "0s", **more: Any) -> Beginning:
     """A run of that plan."""
     scenario = parse({"name": "made up", "kind": "server", "params": {"rate": 10}, "warmup": warmup, **more}, "made up")
-    return Beginning("abc123", scenario, plan, t0_ns)
+    return Beginning("abc123", scenario, cut(plan).survey(), t0_ns)
 
 
 def status(sent: int, done: int, failed: int = 0, in_flight: int = 0, **values: Any) -> dict[str, Any]:

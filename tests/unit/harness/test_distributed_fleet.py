@@ -26,13 +26,13 @@ from plimsoll.harness.run.accounts import planned
 from plimsoll.harness.run.coordinator import ended
 from plimsoll.harness.run.rundir import RunDirectory, seal
 from plimsoll.harness.run.workforce import Member
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.blocks import Survey
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import from_columns
 from tests import hdr_log
 
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
-PLAN: Plan = SCENARIO.build(len(SCENARIO.source_object()))
+PLAN: Survey = SCENARIO.blocks(len(SCENARIO.source_object())).survey()
 PAYLOADS = agents.payload_digest(SCENARIO.source_object())
 
 #: A worker's last message, in which nothing happened.
@@ -99,7 +99,7 @@ class Agents:
             return [pong(message, time.monotonic_ns() + self.ahead_ns, time.time_ns())]
         if kind == "plan":
             self._mine[name] = message["mine"]
-            prints = {str(shard): PLAN.fingerprint() for shard in message["mine"]}
+            prints = {str(shard): PLAN.fingerprint for shard in message["mine"]}
             return [{"type": "ready", "fingerprints": prints, "payloads": PAYLOADS, "folder": f"/tmp/of-{name}"}]
         if kind == "go":
             return [self.finished(name)]
@@ -422,7 +422,7 @@ def test_a_folder_that_an_agent_names_is_nothing_to_the_master(led: Led, tmp_pat
     (member,) = fleet.members
     facts = ended(planned(SCENARIO, PLAN, 1), fleet.members)
     manifest = {"run_id": "r", "t0_monotonic_ns": 0}
-    seal(RunDirectory(led.folder.parent), manifest, SCENARIO.to_mapping(), PLAN, [member], facts)
+    seal(RunDirectory(led.folder.parent), manifest, SCENARIO.to_mapping(), PLAN.pieces, [member], facts)
     assert member.done is not None
     assert theirs.is_dir()
     assert not led.folder.exists()

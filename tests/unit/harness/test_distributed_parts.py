@@ -505,7 +505,7 @@ def test_only_arrivals_that_lie_beside_each_other_by_the_plan_need_equal_clocks(
     given: dict[str, Any], aligned: bool
 ) -> None:
     scenario = parse({"kind": "server", **given})
-    assert accounts.planned(scenario, scenario.build(4), 1).aligned is aligned
+    assert accounts.planned(scenario, scenario.blocks(4).extent(), 1).aligned is aligned
 
 
 def test_a_run_of_agents_says_nothing_of_clocks_where_they_cost_no_number() -> None:
@@ -578,6 +578,15 @@ def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
     assert len(notices) == warned
 
 
+def test_an_agents_region_is_a_line_of_text_in_the_manifest_or_none() -> None:
+    members = roster()
+    for key, region, kept in (("a", "eu-west\x1b[2J\n", "eu-west\ufffd[2J"), ("b", None, None), ("c", "", None)):
+        agent = members.hello(key, {**HELLO, "name": key, "region": region}, 0.0)
+        assert isinstance(agent, Agent)
+        assert agent.fact()["region"] == kept
+    assert "can't be read" in str(members.hello("d", {**HELLO, "name": "d", "region": 7}, 0.0))
+
+
 def test_an_agent_without_a_part_spoils_no_run() -> None:
     idle = Agent("k", "idle", {}, "1", 1, before=Offset(0, 1000, 0), after=Offset(10**9, 1000, 10**9))
     assert idle.clock_fault() is None
@@ -597,7 +606,7 @@ def test_a_site_whose_part_has_no_shard_is_finished_at_once() -> None:
 def test_an_agent_says_before_the_run_what_its_own_host_cannot_hold() -> None:
     scenario = with_flags(None, url="http://a:1", model="m", concurrency=1_000, duration=1.0, workers=8)
     host = HostLimits(open_files=164, all_files=10**9, ports=(32768, 33067), tw_reuse=0)
-    target, plan = target_of(scenario), scenario.build(1)
+    target, plan = target_of(scenario), scenario.blocks(1).extent()
     assert host_limits(plan, target, 10, 2, host) == ([], [])  # 200 connections of its 300 ports, 100 a worker
     errors, _ = host_limits(plan, target, 10, 4, host)
     assert "400 connections open in 4 workers" in errors[0]

@@ -121,7 +121,7 @@ def test_connections_are_counted_as_the_clients_open_them() -> None:
     def sure(**flags: Any) -> tuple[int | None, int]:
         scenario = with_flags(None, **flags)
         workers = flags.get("workers", 1)
-        need = host_check.needed(scenario.build(4), target, workers)
+        need = host_check.needed(scenario.blocks(4).extent(), target, workers)
         return need.sure, need.workers
 
     assert sure(kind="concurrency", concurrency=9, workers=2) == (5, 2)
@@ -146,7 +146,7 @@ def test_every_slot_of_a_closed_loop_has_a_connection_before_its_first_request()
 
 def test_a_peak_counts_as_the_rate_and_chance_does_not() -> None:
     def peak(**parts: Any) -> float:
-        return host_check.peak_per_s(with_flags(None, kind="server", **parts).build(1))
+        return host_check.peak_per_s(with_flags(None, kind="server", **parts).blocks(1).extent())
 
     assert peak(rate=100.0, arrival="constant", duration="20s") == pytest.approx(100, rel=0.01)
     assert peak(rate=1000.0, duration="20s") == pytest.approx(1000, rel=0.03)
@@ -181,7 +181,7 @@ def test_tokens_are_expected_only_of_answers_that_stream() -> None:
             [],
             Path(f"streams{n}"),
         ).job.scenario
-        return host_check.demand(scenario, scenario.build(4), 1).token_events_per_s
+        return host_check.demand(scenario, scenario.blocks(4).extent(), 1).token_events_per_s
 
     assert tokens(1) is not None
     assert tokens(2, options={"stream": False}) is None

@@ -230,8 +230,7 @@ def test_why_the_native_engine_can_not_be_used_ends_with_a_next_step(monkeypatch
 
 def test_the_spin_costs_at_most_a_quarter_of_a_core() -> None:
     def spin(**flags: Any) -> int:
-        blocks = with_flags(None, **flags).blocks(10)
-        return spin_of(blocks.head, blocks.extent())
+        return spin_of(with_flags(None, **flags).blocks(10).extent())
 
     assert spin(rate=10.0, arrival="constant") == spin(rate=1000.0, arrival="constant") == 50_000
     assert 24_900 <= spin(rate=10_000.0, arrival="constant") <= 25_000

@@ -251,9 +251,82 @@ def test_a_run_of_an_earlier_version_has_the_fingerprint_of_that_version(tmp_pat
     plan = scenario.build(len(scenario.source_object()))
     plan_file.save(tmp_path, plan)
     written = "5378e17d52e67aeb6ca5aa25fb512f3b6851835b5d96abe2b8290d5ad6bcc30b"
-    assert plan_file.load(tmp_path, written).fingerprint() == plan.fingerprint() != written
+    assert plan_file.load(tmp_path, {"plan_fingerprint": written}).fingerprint() == plan.fingerprint() != written
     with pytest.raises(ValueError, match="does not have the plan_fingerprint"):
-        plan_file.load(tmp_path, written[::-1])
+        plan_file.load(tmp_path, {"plan_fingerprint": written[::-1]})
+
+
+def by_seed(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The same run, its plan kept by seed; its scenario's mapping."""
+    scenario = with_flags(None, kind="server", rate=50.0, queries=400)
+    plan = scenario.blocks(1).survey()
+    due = plan.pieces.whole().due_ns
+    facts = GeneratorFacts(open_loop=True, planned=400, planned_queries=400, elapsed_ns=int(due[-1]), sent=400)
+    manifest = {"run_id": "r", "plan_fingerprint": plan.fingerprint, "t0_monotonic_ns": 0, "source_samples": 1}
+    run.mkdir()
+    monkeypatch.setattr(plan_file, "MOST", 399)
+    made = rows(due, due + 1_000_000, np.zeros(400, np.int64))
+    rundir._write(Sealed(RunDirectory(run), manifest, scenario.to_mapping(), made, facts), plan.pieces, [])
+    with np.load(run / "plan.npz") as archive:
+        assert archive.files == ["scalars"]
+    return scenario.to_mapping()
+
+
+def test_a_large_plan_is_kept_by_seed_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "r"
+    by_seed(run, monkeypatch)
+    sealed = open_sealed(run)
+    assert (sealed.facts.plan_faults, sealed.facts.plan_samples) == ((), 400)
+    assert plan_file.load(run, sealed.manifest).fingerprint() == sealed.manifest["plan_fingerprint"]
+    rows_with(run, payload_ix=at(7, 3))
+    found_out(run, "1 rows carry another payload than planned (first: query 7 sample 0)")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda text: text.replace("rate: 50.0", "rate: 51.0"), "scenario.yaml makes another one now"),
+        (lambda text: text.replace("kind: server", "kind: serve"), "scenario.yaml makes no plan any more (scenario."),
+        (lambda text: "[]", None),
+    ],
+)
+def test_a_plan_by_seed_that_its_scenario_no_longer_makes_makes_the_run_invalid(
+    change: Callable[[str], str], text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "r"
+    by_seed(run, monkeypatch)
+    written = (run / "scenario.yaml").read_text()
+    assert change(written) != written
+    (run / "scenario.yaml").write_text(change(written))
+    if text is None:
+        damaged(run, "scenario.yaml")
+        return
+    found_out(run, f"plan.npz holds its plan by seed, and {text}")
+    with pytest.raises(ValueError, match="by seed"):
+        plan_file.load(run, json.loads((run / "manifest.json").read_text()))
+
+
+def test_a_plan_by_seed_whose_extent_or_scalars_were_changed_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "r"
+    by_seed(run, monkeypatch)
+    plan_with(run, scalars=lambda text: np.array(str(text).replace('"n_samples": 400', '"n_samples": 401')))
+    found_out(run, "scenario.yaml makes another one now")
+    plan_with(run, scalars=lambda text: np.array(str(text).replace('"n_samples": 401', '"n_samples": "x"')))
+    damaged(run, "by_seed is no mapping of n_queries")
+
+
+def test_a_plan_that_is_there_already_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = load("smoke").blocks(3)
+    plan_file.save(tmp_path, plan)
+    written = (tmp_path / "plan.npz").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_file, "whole", lambda *given: pytest.fail("written"))
+        plan_file.save(tmp_path, plan)
+    (tmp_path / "plan.npz").write_bytes(written[:-100])
+    plan_file.save(tmp_path, plan)
+    assert (tmp_path / "plan.npz").read_bytes() == written
 
 
 def damaged(run: Path, text: str) -> None:

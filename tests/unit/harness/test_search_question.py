@@ -238,7 +238,7 @@ def watcher(*slo: str, **flags: Any) -> tuple[Hopeless, Beginning]:
     made = promises(*slo)
     scenario = with_flags(None, **{"kind": "server", "rate": 100, "duration": "10s", **flags})
     found = Hopeless(made.objectives, made.confidence, among(made))
-    beginning = Beginning("r", scenario, scenario.build(1), 0, scenario.workers)
+    beginning = Beginning("r", scenario, scenario.blocks(1).survey(), 0, scenario.workers)
     found.begin(beginning)
     return found, beginning
 

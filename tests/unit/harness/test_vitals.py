@@ -24,7 +24,7 @@ from plimsoll.harness.run.coordinator import MOST_NS, chosen, matters, tuned
 from plimsoll.harness.run.tally import Tally, over
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.flags import with_flags
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.validity.generator import GeneratorFacts
@@ -210,8 +210,8 @@ def test_a_clock_that_is_set_too_often_to_follow_costs_stamps_and_then_the_run()
 US = 1_000
 
 
-def plan(rate: float = 10.0, **flags: object) -> Plan:
-    return with_flags(None, **{"kind": "server", "rate": rate, "queries": 200, **flags}).build(1)  # type: ignore[arg-type]
+def plan(rate: float = 10.0, **flags: object) -> Extent:
+    return with_flags(None, **{"kind": "server", "rate": rate, "queries": 200, **flags}).blocks(1).extent()  # type: ignore[arg-type]
 
 
 def late(p90_us: int) -> IntArray:
@@ -264,7 +264,7 @@ HTTP = Target("http://127.0.0.1:1", "openai-chat", "m")
     ],
 )
 def test_only_an_open_loop_of_the_compiled_engine_is_probed_for(
-    target: Target, made: Callable[[], Plan], does: bool, monkeypatch: pytest.MonkeyPatch
+    target: Target, made: Callable[[], Extent], does: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plimsoll.harness.host.calibration_table.find_spec", lambda name: object())
 

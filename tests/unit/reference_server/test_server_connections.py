@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from aiohttp import StreamReader
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.reference_server.http_server import Connection, Door, last_words
+from plimsoll.reference_server.transports.http_calls import read_body
 from plimsoll.reference_server.values.errors import RequestError
 
 
@@ -71,6 +75,9 @@ class Steps:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.soon: list[Callable[[], None]] = []
+        self.waiting: list[Callable[[], None]] = []
+        """What sockets have for the loop, which reads them once a round, between its callbacks."""
 
     def time(self) -> float:
         return self.now_s
@@ -82,11 +89,19 @@ class Steps:
         self.timers.append((at_s, call))
         return SimpleNamespace(cancel=lambda: None)
 
+    def call_soon(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self.soon.append(partial(call, *arguments))
+
     def to(self, now_s: float) -> None:
         while self.timers and min(self.timers)[0] <= now_s:
             at_s, call = self.timers.pop(self.timers.index(min(self.timers, key=lambda timer: timer[0])))
             self.now_s = at_s
             call()
+            while self.soon:
+                calls, self.soon = [*self.soon, *self.waiting], []
+                self.waiting = []
+                for one in calls:
+                    one()
         self.now_s = now_s
 
 
@@ -113,6 +128,25 @@ def test_a_head_that_has_begun_must_be_whole_in_time_and_silence_may_last(steps:
     steps.to(60.0)
     assert [peer.slow for peer in peers] == [False, True, True, False]
     assert silent.transport is not None
+
+
+def test_a_head_that_lies_in_the_kernel_since_the_server_stood_still_is_not_late(steps: Steps) -> None:
+    door, peer = Door(limit=9, head_s=1.0), Peer()
+    door.admit(as_connection(peer))
+    door.heard(as_connection(peer))
+    steps.waiting.append(lambda: door.begin(as_connection(peer), request()))
+    steps.to(3.0)
+    assert not peer.slow
+
+
+def test_the_body_of_a_client_that_has_gone_is_no_defect_of_the_server() -> None:
+    async def read() -> None:
+        content = StreamReader(Mock(connected=False), 2**16)
+        gone: Any = SimpleNamespace(content_length=9, transport=None, content=content)
+        await read_body(gone, limit=99, timeout_s=1.0)
+
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(read())
 
 
 def test_a_head_behind_an_answer_gets_its_time_from_the_end_of_the_answer(steps: Steps) -> None:

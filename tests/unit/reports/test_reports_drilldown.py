@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import MS, S, records, report
 
+from plimsoll.reports.parts import charts
 from plimsoll.reports.parts.charts import (
     MAX_BINS,
     MAX_COLUMNS,
@@ -69,6 +70,15 @@ def test_every_request_is_in_exactly_one_cell_of_a_bounded_map(n: int, fail_ever
     assert sum(found.failed) == (~rows.ok).sum()
     assert found.n == n
     assert found.edges == sorted(found.edges)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60), st.integers(1, 36))
+def test_a_value_is_in_the_row_whose_edges_it_lies_between(values: list[int], number_of: int) -> None:
+    given = np.array(values, np.float64)
+    edges = np.geomspace(given.min(), given.max() * 1.1, number_of + 1)
+    near = np.concatenate([given, edges, np.nextafter(edges, 0), np.nextafter(edges, np.inf)])
+    wanted = np.clip(np.searchsorted(edges, near, side="right") - 1, 0, number_of - 1)
+    assert charts._rows(near, edges).tolist() == wanted.tolist()
 
 
 def test_a_column_counts_what_was_due_in_it_and_its_lines_are_exact() -> None:

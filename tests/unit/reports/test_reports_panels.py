@@ -33,7 +33,6 @@ from plimsoll.reports.blocks.document import Card, Cell, Drawings, Facts, Figure
 from plimsoll.reports.documents import pictures, words
 from plimsoll.reports.documents.run import check_rows, document, merged_sentence
 from plimsoll.reports.format import formats
-from plimsoll.reports.formats.html_ import render
 from plimsoll.reports.parts import provenance
 from plimsoll.reports.parts.parts import Check, MergedChunks, Validity
 from plimsoll.reports.report import Report
@@ -331,7 +330,7 @@ def test_headings_go_down_one_level_at_a_time_and_sections_are_named(name: str) 
 
 
 def test_hostile_errors_and_ids_stay_text_in_every_panel() -> None:
-    page = render(hostile()).decode()
+    page = formats()["html"].render(hostile()).decode()
     assert "<script>alert(1)" not in page
     for drawing in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         ET.fromstring(drawing)

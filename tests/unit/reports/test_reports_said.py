@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from made_reports import CASES, GOOD, MANIFEST, SCENARIO, built, case, every, facts, records, rendered, report
 
-from plimsoll.reports.blocks.document import Card, Cell, Sentence, Table
+from plimsoll.reports.blocks.document import Card, Cell, On, Sentence, Table
 from plimsoll.reports.blocks.terminal import plain
 from plimsoll.reports.documents import words
 from plimsoll.reports.documents.run import document, render_terminal
 from plimsoll.reports.format import formats
+from plimsoll.reports.parts.parts import Verdict
 from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.phrases import sentence
@@ -52,6 +53,20 @@ def test_every_format_for_people_says_the_same_sentence(name: str) -> None:
                 [*(e.get("message", "") for e in ET.fromstring(rendered(name, "junit")).iter()), *_texts(name)]
             )
             assert result.sentence.replace("%", "%25") in rendered(name, "annotations").decode()
+
+
+@pytest.mark.parametrize("form", ["annotations", "csv", "html", "junit", "markdown", "text"])
+def test_a_run_is_rendered_as_the_document_that_it_is(form: str) -> None:
+    made, where = case("fail"), {"html": On.ALL, "text": On.TERMINAL}.get(form, On.MARKDOWN)
+    known = formats()[form]
+    assert known.document is not None
+    assert known.render(made) == known.document(document(made, where))
+
+
+def test_a_run_that_could_not_decide_anything_is_a_warning_in_a_ci_log() -> None:
+    made = case("pass")
+    made = made.model_copy(update={"verdict": Verdict(outcome="INCONCLUSIVE", reasons=["too few"])})
+    assert formats()["annotations"].render(made).startswith(b"::warning ")
 
 
 def _texts(name: str) -> list[str]:

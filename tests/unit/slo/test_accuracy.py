@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from made_sessions import listened, spoke
 
 from plimsoll.slo.metrics import word_errors as wer
-from plimsoll.slo.metrics.word_errors import by_slice, fewest_edits, word_error_rate
+from plimsoll.slo.metrics.word_errors import MOST_SLICES, by_slice, fewest_edits, word_error_rate
 from plimsoll.slo.objectives.objective import ObjectiveError, parse
 from plimsoll.slo.records.records import Records, Status, concat, from_columns
 from plimsoll.slo.statistics.confidence import clopper_pearson
@@ -406,3 +406,13 @@ def test_a_run_that_counted_no_words_is_no_pass() -> None:
 
 def test_other_objectives_on_answers_still_need_answers() -> None:
     assert judged("accuracy(exact_match) >= 90%", heard([0], [10]))[0] == "INCONCLUSIVE"
+
+
+def test_of_very_many_slices_those_with_fewest_words_are_taken_together() -> None:
+    n = 3 * MOST_SLICES
+    words = np.arange(n) % 7 + np.where(np.arange(n) < MOST_SLICES - 1, 100, 1)
+    found = by_slice(heard([1] * n, words.tolist(), slices=[f"s{i}" for i in range(n)]))
+    assert len(found) == MOST_SLICES
+    assert set(found) == {f"s{i}" for i in range(MOST_SLICES - 1)} | {"2,001 more slices"}
+    assert sum(one.words for one in found.values()) == int(words.sum())
+    assert sum(one.sessions for one in found.values()) == n

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from plimsoll.reports.sections.peers import peers_part
+from plimsoll.slo.metrics import deadlines
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse, parse_all
 from plimsoll.slo.peers import figures as peers
-from plimsoll.slo.peers.figures import CATALOGUE, SAMPLES, limits, order_statistics
+from plimsoll.slo.peers.figures import CATALOGUE, SAMPLES, limits
 from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns
-from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.distribution import quantile, quantile_linear
 
 MS = 1_000_000
 
@@ -251,39 +252,42 @@ def test_the_report_part_is_plain_numbers() -> None:
 
 
 @pytest.mark.parametrize("shape", ["even", "ties", "heavy"])
-def test_selection_is_exact_however_the_values_lie(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plimsoll.slo.peers.figures.SORTED", 0)
-    monkeypatch.setattr("plimsoll.slo.peers.figures.SAMPLE", 200)
+def test_weights_are_counted_where_the_sorted_ones_are(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(5)
     values = {
-        "even": random.integers(0, 10**9, 50_000),
-        "ties": random.integers(0, 4, 50_000),
-        "heavy": (random.pareto(1.0, 50_000) * 1000).astype(np.int64),
+        "even": random.random(50_000) * 1e9,
+        "ties": random.integers(0, 4, 50_000).astype(np.float64),
+        "heavy": random.pareto(1.0, 50_000) * 1000,
     }[shape]
-    parts = np.array_split(values, 37)
-    ranks = [0, 1, 24_999, 25_000, 49_499, 49_500, 49_999]
-    assert order_statistics(lambda: iter(parts), len(values), ranks) == np.sort(values)[ranks].tolist()
+    weights = random.integers(1, 900, 50_000).astype(np.float64)
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    wanted = [values[order][np.searchsorted(reached, float(p) * reached[-1])] for p in peers.PERCENTILES]
+    for few in (1_000, 100_000):
+        monkeypatch.setattr(peers, "SLAB", few)
+        found = peers.weighted(CATALOGUE["guidellm.tpot"], peers.Sample(values, weights))
+        assert list(found.percentiles) == wanted
+        assert found.mean == pytest.approx(float((values * weights).sum() / weights.sum()), rel=1e-14)
 
 
-def test_selection_goes_through_gaps_that_depend_on_their_place_only_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every tenth gap is long, and ten answers of ten gaps go into each step of an even sample."""
-    monkeypatch.setattr("plimsoll.slo.peers.figures.SORTED", 0)
-    monkeypatch.setattr("plimsoll.slo.peers.figures.SAMPLE", 1000)
-    values = np.where(np.arange(100_000) % 10 == 0, 900, 5) + np.arange(100_000) % 97
-    calls = []
+def test_gaps_that_fit_in_no_memory_have_the_same_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(6)
+    chunks = [(row * MS + np.cumsum(random.gamma(3, MS, 20)).astype(np.int64)).tolist() for row in range(300)]
+    records = from_columns(300, due_ns=0, sent_ns=0, done_ns=10**12, n_out=20, chunks=chunks)
+    held = peers.measure(records)
+    monkeypatch.setattr(peers, "HELD", 100)
+    monkeypatch.setattr(deadlines.slabs, "__defaults__", (64,))
+    found = peers.measure(records)
+    assert [found[name].percentiles for name in ("vllm.itl", "sglang.itl", "aiperf.icl")] == [
+        held["vllm.itl"].percentiles
+    ] * 3
+    every = np.sort(np.concatenate([np.diff(row) for row in chunks]))
+    assert held["vllm.itl"].percentiles == tuple(quantile_linear(every, p) for p in peers.PERCENTILES)
 
-    def parts() -> list[np.ndarray]:
-        calls.append(1)
-        return np.array_split(values, 9)
 
-    ranks = [50_000, 95_000, 99_000]
-    assert order_statistics(parts, len(values), ranks) == np.sort(values)[ranks].tolist()
-    assert len(calls) == 2
-
-
-def test_selection_is_exact_even_when_the_sample_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample of small values only: the brackets miss, and all is sorted."""
-    monkeypatch.setattr("plimsoll.slo.peers.figures.SORTED", 0)
-    monkeypatch.setattr("plimsoll.slo.peers.figures._some", lambda part, n: part[part < 10])
-    values = np.concatenate([np.arange(10).repeat(100), np.arange(1000, 7000)])
-    assert order_statistics(lambda: iter([values]), 7000, [0, 3500, 6999]) == np.sort(values)[[0, 3500, 6999]].tolist()
+def test_of_failures_as_infinite_the_percentiles_are_those_of_the_whole_array() -> None:
+    ordered = np.arange(1.0, 96.0)
+    whole = np.append(ordered, [np.inf] * 5)
+    found = peers.punished(CATALOGUE["aiperf.adj_ttft"], ordered, 5)
+    assert found.percentiles == tuple(peers.quantile_rounded(whole, p) for p in peers.PERCENTILES)
+    assert (found.n, found.mean) == (100, np.inf)

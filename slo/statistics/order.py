@@ -1,0 +1,292 @@
+"""Values with the records they belong to, and their order: in memory where they fit, else folded over slabs.
+
+Of values that don't fit ``Folded`` stands for the array of them in ascending order: it counts them in narrow buckets in
+one pass over all slabs, and reads the slabs again for the few buckets in which somebody asks for a rank or a limit. So
+every rank and every count is exact. Nothing here knows of metrics or requests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from plimsoll.slo.records.records import FloatArray, IntArray
+
+#: So many values are held in memory; of more the slabs are made anew in each pass.
+HELD = 4_000_000
+#: Values taken at a time: what fits in a processor's cache. It bounds memory and changes no result.
+SLAB = 1 << 17
+#: Buckets to each doubling of a value are 2^BITS, so that those of an HdrHistogram are made of whole ones. Of values in
+#: memory the first number does up to so many of them: a table that the cache holds takes half of the time.
+BITS = 15
+_FEWER_BITS, _FEWER, _SOME_BITS = 10, 1 << 24, 13
+#: Values below 2^-UNDER in size share one bucket, and so do those from 2^54 on, infinity among them. Rates and shares
+#: need small ones to be told apart.
+_TOP, _UNDER = 54, 20
+
+_NO_ROWS = np.empty(0, np.int64)
+#: One pass over values with their records: slabs of (values float64[k], rows int64[k], ascending).
+Slabs = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
+
+
+def buckets(values: FloatArray, bits: int = BITS, under: int = 0) -> IntArray:
+    """int64[n]: the bucket of each value, negative for negative ones; it never falls where values rise. No NaN."""
+    whole = np.ascontiguousarray(values).view(np.int64)
+    found: IntArray = whole >> (52 - bits)
+    one, top = _one(bits, under), (_TOP + under) << bits
+    if len(whole) and int(whole.min()) < 0:
+        found &= (1 << (bits + 11)) - 1
+        found -= one
+        np.clip(found, 0, top, out=found)
+        return np.where(whole < 0, -found, found)
+    found -= one
+    return np.clip(found, 0, top, out=found)
+
+
+def _one(bits: int, under: int) -> int:
+    """What a value's leading bits are above its bucket."""
+    return ((1023 - under) << bits) - 1
+
+
+class Folded:
+    """Stands for ``ordered`` float64[n], ascending values that are in no memory: ``len``, ``[rank]``, ``searchsorted``.
+
+    Ranks and limits are single or arrays, and each call takes one pass over the slabs at most, so ask for many at once.
+    ``counts`` int64[m] and ``lows`` float64[m]: how many values the buckets (``buckets``) that have some hold, and
+    where each begins (0: the smallest in size; a negative one where it ends).
+    """
+
+    def __init__(self, slabs: Slabs, bits: int = BITS, under: int = 0) -> None:
+        self._slabs, self._bits, self._under = slabs, bits, under
+        self._top = (_TOP + under) << bits
+        self._counts = np.zeros(2 * self._top + 1, np.int64)
+        self._sums: list[float] = []
+        self._ends: IntArray | None = None
+        self._opened: dict[int, tuple[FloatArray, IntArray]] = {}
+        self._n, self._least, self._most = 0, math.inf, -math.inf
+
+    def add(self, values: FloatArray) -> None:
+        """Count some of the values; all of them before the first question."""
+        if not len(values):
+            return
+        cells = self._cells(values)
+        first = int(cells.min())
+        cells -= first
+        found = np.bincount(cells)
+        self._counts[first : first + len(found)] += found
+        self._n += len(values)
+        self._sums.append(float(values.sum()))
+        self._least, self._most = min(self._least, float(values.min())), max(self._most, float(values.max()))
+
+    def add_equal(self, value: float, times: int) -> None:
+        """Count a value that is there so many times."""
+        if times:
+            self.add(np.array([value]))
+            self._counts[self._cells(np.array([value]))[0]] += times - 1
+            self._sums.append(value * (times - 1))
+            self._n += times - 1
+
+    def __len__(self) -> int:
+        return self._n
+
+    def _cells(self, values: FloatArray) -> IntArray:
+        found = buckets(values, self._bits, self._under)
+        found += self._top
+        return found
+
+    @property
+    def lows(self) -> FloatArray:
+        cells = np.flatnonzero(self._counts) - self._top
+        begin = ((np.abs(cells) + _one(self._bits, self._under)) << (52 - self._bits)).view(np.float64)
+        return np.copysign(np.where(cells == 0, 0.0, begin), cells)
+
+    @property
+    def counts(self) -> IntArray:
+        return self._counts[self._counts > 0]
+
+    def mean(self) -> float:
+        """Of whole numbers the exact mean, as long as their sum is below 2^53; else to the last digit or so."""
+        return math.fsum(self._sums) / self._n if math.isfinite(self._most) else self._most
+
+    def std(self, ddof: int = 0) -> float:
+        """The standard deviation of finite values, in one pass."""
+        mean = self.mean()
+        squares = math.fsum(float(np.square(values - mean).sum()) for values, _ in self._slabs())
+        return math.sqrt(squares / (self._n - ddof))
+
+    def __getitem__(self, rank: int | IntArray) -> FloatArray:
+        """The values of these ranks, counted from 0 as in an array; of a single one a float64."""
+        asked = np.atleast_1d(np.asarray(rank, np.int64))
+        asked = np.where(asked < 0, asked + self._n, asked)
+        if len(asked) and not (int(asked.min()) >= 0 and int(asked.max()) < self._n):
+            raise IndexError(f"rank {rank} of {self._n} values")
+        found = np.where(asked == 0, self._least, self._most)
+        inner = np.flatnonzero((asked > 0) & (asked < self._n - 1))
+        cells = np.searchsorted(self._before(), asked[inner], side="right") - 1
+        self._open(cells)
+        order = np.argsort(cells, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1) if len(order) else ():
+            values, ends = self._opened[int(cells[mine[0]])]
+            before = self._before()[cells[mine[0]]]
+            found[inner[mine]] = values[np.searchsorted(ends, asked[inner[mine]] - before, side="right")]
+        return found if np.ndim(rank) else found[0]
+
+    def searchsorted(self, limit: float | FloatArray, side: str = "left") -> IntArray:
+        """How many values are below each limit (``right``: not above it), as numpy's."""
+        limits = np.atleast_1d(np.asarray(limit, np.float64))
+        found = np.where((limits > self._most) | ((limits == self._most) & (side == "right")), self._n, 0)
+        inner = np.flatnonzero((limits >= self._least) & (limits <= self._most) & (found == 0))
+        cells = self._cells(limits[inner])
+        found[inner] = self._before()[cells]
+        self._open(cells[self._counts[cells] > 0])
+        for place, cell in zip(inner.tolist(), cells.tolist(), strict=True):
+            if cell in self._opened:
+                values, ends = self._opened[cell]
+                below = int(np.searchsorted(values, limits[place], "right" if side == "right" else "left"))
+                found[place] += ends[below - 1] if below else 0
+        return found if np.ndim(limit) else found[0]
+
+    def _before(self) -> IntArray:
+        """int64[buckets + 1]: values in the buckets before each, and in all."""
+        if self._ends is None:
+            self._ends = np.concatenate([[0], np.cumsum(self._counts)])
+        return self._ends
+
+    def _open(self, cells: IntArray) -> None:
+        """Read what is in these buckets: distinct values, ascending, and how many are not above each."""
+        missing = np.array([cell for cell in dict.fromkeys(cells.tolist()) if cell not in self._opened], np.int64)
+        if not len(missing):
+            return
+        wanted = np.zeros(len(self._counts), np.bool_)
+        wanted[missing] = True
+        known, times = np.empty(0), np.empty(0, np.int64)
+        parts: list[FloatArray] = []
+        waiting = 0
+
+        def settled() -> tuple[FloatArray, IntArray]:
+            return _distinct([known, *parts], [times, np.ones(waiting, np.int64)])
+
+        for values, _ in self._slabs():
+            parts.append(values[wanted[self._cells(values)]])
+            waiting += len(parts[-1])
+            if waiting > HELD:
+                known, times = settled()
+                parts, waiting = [], 0
+        known, times = settled()
+        own = self._cells(known)
+        for cell in missing.tolist():
+            inside = slice(*np.searchsorted(own, (cell, cell + 1)).tolist())
+            self._opened[cell] = known[inside], np.cumsum(times[inside])
+
+
+def _distinct(values: list[FloatArray], times: list[IntArray]) -> tuple[FloatArray, IntArray]:
+    """Distinct values, ascending, and how often each is there."""
+    every, counts = np.concatenate(values), np.concatenate(times)
+    if not len(every):
+        return every, counts
+    if not len(times[0]):  # each is there once so far
+        every.sort()
+    else:
+        order = np.argsort(every)
+        every, counts = every[order], counts[order]
+    starts = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
+    return every[starts], np.add.reduceat(counts, starts)
+
+
+def gathered(slabs: Iterable[tuple[FloatArray, IntArray]]) -> tuple[FloatArray, IntArray]:
+    """Slabs in one array of values and one of records."""
+    values, rows = zip(*slabs, strict=True)
+    return (values[0], rows[0]) if len(values) == 1 else (np.concatenate(values), np.concatenate(rows))
+
+
+#: Values in ascending order: an array, or what stands for one.
+Ordered = FloatArray | Folded
+
+
+def ranked(values: FloatArray, bits: int | None = None) -> Ordered:
+    """The values in ascending order, for who asks for some ranks and limits: to count many takes a third of sorting.
+
+    ``bits``: of the buckets (``buckets``), for who looks at more than ranks.
+    """
+    if len(values) <= SLAB:
+        return np.sort(values)
+
+    def slabs() -> Iterator[tuple[FloatArray, IntArray]]:
+        for first in range(0, len(values), SLAB):
+            yield values[first : first + SLAB], _NO_ROWS
+
+    found = Folded(slabs, bits or (_FEWER_BITS if len(values) <= _FEWER else _SOME_BITS), _UNDER)
+    for part, _ in slabs():
+        found.add(part)
+    return found
+
+
+class Entries:
+    """``n`` values, each with the record (its position) that it belongs to, records ascending.
+
+    ``held``: (values float64[n], rows int64[n]) in memory, rows None where value i belongs to record i; or ``again``,
+    which begins a pass over slabs of them, and ``folded``, which stands for their order. ``sizes`` int64[records]: how
+    many values each record has; None: one at most.
+    """
+
+    def __init__(
+        self,
+        held: tuple[FloatArray, IntArray | None] | None = None,
+        again: Slabs | None = None,
+        folded: Folded | None = None,
+        sizes: IntArray | None = None,
+    ) -> None:
+        self._held, self._again, self._folded, self.sizes = held, again, folded, sizes
+        self.n = len(held[0]) if held is not None else 0 if folded is None else len(folded)
+
+    def slabs(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """One pass: (values float64[k], rows int64[k]) of consecutive ones, never many at once."""
+        if self._again is not None:
+            yield from self._again()
+            return
+        for first in range(0, self.n, SLAB):
+            values, row = self.part(first, first + SLAB)
+            yield values, row
+
+    def part(self, first: int, last: int) -> tuple[FloatArray, IntArray]:
+        """Those from ``first`` to ``last``, of values in memory."""
+        assert self._held is not None
+        values, row = self._held
+        last = min(last, self.n)
+        return values[first:last], np.arange(first, last) if row is None else row[first:last]
+
+    @property
+    def plain(self) -> bool:
+        """Value i belongs to record i, and both are in memory."""
+        return self._held is not None and self._held[1] is None
+
+    @property
+    def values(self) -> FloatArray:
+        """float64[n]: all at once; of those that are not in memory made anew each time."""
+        if self._held is not None:
+            return self._held[0]
+        return gathered(self.slabs())[0]
+
+    @property
+    def row(self) -> IntArray:
+        """int64[n]: the record of each value, all at once; likewise."""
+        if self._held is not None:
+            return np.arange(self.n) if self._held[1] is None else self._held[1]
+        return gathered(self.slabs())[1]
+
+    @cached_property
+    def ordered(self) -> Ordered:
+        """The values, ascending: an array that is sorted once, or what stands for it. Nobody writes to it."""
+        return np.sort(self.values) if self._folded is None else self._folded
+
+    @property
+    def ranked(self) -> Ordered:
+        """``ordered``, or what stands for it where nobody has sorted yet: for who asks for some ranks and limits."""
+        return self.ordered if self._folded is not None or "ordered" in self.__dict__ else ranked(self.values)
+
+    def mean(self) -> float:
+        """The mean of the ascending values; +-inf where one of them is."""
+        return float(self.ordered.mean())
