@@ -26,7 +26,7 @@ from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
-from plimsoll.slo.statistics.order import Entries, Ordered
+from plimsoll.slo.statistics.order import Entries, Ordered, mapped
 from plimsoll.slo.statistics.share import bounds_of
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
@@ -299,8 +299,8 @@ def distance(objective: Objective, ordered: Ordered, laid: share.Series) -> Dist
     """
     if objective.unit not in ("ns", "per_s") or objective.threshold <= 0:
         return None
-    times = over(objective, ordered)
-    return Distance(times if objective.operator in ("<=", "<") else times[::-1], laid.memory)
+    falls = objective.operator not in ("<=", "<")
+    return Distance(mapped(ordered, lambda values: over(objective, values), falls), laid.memory)
 
 
 def _shown(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import ge, gt, le, lt
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distance import Distance, chance
 from plimsoll.slo.statistics.distribution import exact, median
 from plimsoll.slo.statistics.memory import Blocks, Memory, blocks_of, design_effect, p_of_blocks
-from plimsoll.slo.statistics.order import Entries, Ordered
+from plimsoll.slo.statistics.order import Entries, Folded, Ranked, mapped
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ class Beyond:
         """Which of them."""
         return np.asarray(_COMPARE[self.operator](values, self.limit))
 
-    def number(self, ordered: Ordered) -> int:
+    def number(self, ordered: Ranked) -> int:
         """How many of ascending values."""
         below = int(ordered.searchsorted(self.limit, "left" if self.operator in ("<", ">=") else "right"))
         return below if self.operator in ("<", "<=") else len(ordered) - below
@@ -237,11 +237,7 @@ class Series:
         """float64[requests]: how many bad values each has, in order."""
         counts = np.zeros(len(self.size if self.at is None else self.at))
         for values, row in self.entries.slabs():
-            those = row[bad(values)]
-            if len(those):
-                first = int(those.min())
-                found = np.bincount(those - first)
-                counts[first : first + len(found)] += found
+            _add(counts, row[bad(values)])
         return counts if self.at is None else self.in_order(counts)
 
     def in_order(self, of_records: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -269,8 +265,8 @@ def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
     if worst is not None:
         failed = [row[values == worst] for values, row in entries.slabs()]
         bare = replace(bare, errors=bare.errors_of(np.concatenate(failed)))
-    score = remembered.centred_ranks(entries)
     if not bare.nested:
+        score = remembered.centred_ranks(entries)
         ordered = score
         if at is not None:
             ordered = np.empty(len(size))
@@ -278,16 +274,62 @@ def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
         return replace(bare, memory=remembered.of_ranks(ordered, along.in_flight, window))
     if len(size) < remembered.LEAST:
         return bare
-    place = entries.row if at is None else at[entries.row]
-    summed: FloatArray = np.bincount(place, score, minlength=len(size)).astype(np.float64)
-    within = max(1.0, float(np.square(summed).mean()) / max(float(np.square(score).mean() * size.mean()), 1e-300))
-    for level in (0.9, 0.99):  # whole requests may be slow without showing in the ranks of all their values
-        above = np.bincount(place[score > level - 0.5], minlength=len(size))
+    spread = _spread(bare)
+    summed = spread.summed
+    within = max(1.0, float(np.square(summed).mean()) / max(spread.square * float(size.mean()), 1e-300))
+    for above in spread.above:
         share = float(above.sum()) / max(entries.n, 1)
         if 0 < share < 1:
             within = max(within, _within(above - share * size, size, share))
     found = remembered.of_ranks(summed, along.in_flight, window)
     return replace(bare, memory=replace(found, within=within))
+
+
+#: Whole requests may be slow without showing in the ranks of all their values: shares of values below these ranks.
+_LEVELS = (0.9, 0.99)
+
+
+class _Spread(NamedTuple):
+    """Of each request the sum of its ranks about their mean, float64[requests], and how many lie above each of the
+    levels; ``square``: the mean square of all.
+    """
+
+    summed: FloatArray
+    square: float
+    above: tuple[FloatArray, ...]
+
+
+def _spread(laid: Series) -> _Spread:
+    """How ranks lie in the requests that have several values; of many values in two passes, with whole sums."""
+    entries, at, size = laid.entries, laid.at, laid.size
+    if not isinstance(entries.ordered, Folded):
+        score = remembered.centred_ranks(entries)
+        place = entries.row if at is None else at[entries.row]
+        above = [np.bincount(place[score > level - 0.5], minlength=len(size)).astype(np.float64) for level in _LEVELS]
+        summed = np.bincount(place, score, minlength=len(size)).astype(np.float64)
+        return _Spread(summed, float(np.square(score).mean()), tuple(above))
+    known = remembered.sample(entries)
+    places, twice = remembered.Places(known, many=True), 2.0 * len(known)
+    sums, squares = np.zeros(len(size if at is None else at)), 0.0
+    for values, row in entries.slabs():
+        rank = places.twice(values)
+        _add(sums, row, rank)
+        squares += float(np.square(rank / twice).sum())
+    mean = float(sums.sum()) / twice / entries.n
+
+    def beyond(level: float) -> FloatArray:
+        return laid.by_request(lambda values: places.twice(values) / twice - mean > level - 0.5)
+
+    summed = laid.in_order(sums) / twice - mean * size
+    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, _LEVELS)))
+
+
+def _add(totals: FloatArray, row: IntArray, weights: IntArray | None = None) -> None:
+    """Add the weights of one slab, or 1 each, to those of their records."""
+    if len(row):
+        first = int(row[0])
+        found = np.bincount(row - first, weights)
+        totals[first : first + len(found)] += found
 
 
 def _places(entries: Entries, along: Course) -> tuple[IntArray, IntArray, IntArray | None]:
@@ -524,18 +566,22 @@ def bounds_of(
         low, high = _by_number(laid, ordered, p, confidence, upward)
         near, far = _by_distance(ordered, laid, p, confidence, scaled, alpha)
         return max(low, near, floor), min(high, far)
-    ordered = -ordered[::-1]
-    low, high = _by_number(laid, ordered, 1 - p, confidence, upward)
-    with np.errstate(divide="ignore"):
-        turned = -1 / ordered if scaled else ordered
+    negative = mapped(ordered, np.negative, falls=True)
+    low, high = _by_number(laid, negative, 1 - p, confidence, upward)
+    turned = mapped(ordered, _inverse, falls=True) if scaled else negative
     near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, alpha)
     if scaled:
         return max(-high, 1 / far if far > 0 else math.inf, floor), min(-low, 1 / near if near > 0 else math.inf)
     return max(-high, -far, floor), min(-low, -near)
 
 
+def _inverse(values: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return -1 / -values
+
+
 def _by_number(
-    laid: Series, ordered: Ordered, p: Fraction, confidence: sure.Probability, upward: bool
+    laid: Series, ordered: Ranked, p: Fraction, confidence: sure.Probability, upward: bool
 ) -> tuple[float, float]:
     """Where larger values of ``ordered`` are worse: the values of ``laid``, ascending, or (not ``upward``) their
     negatives. (-inf, inf): no bound.
@@ -559,7 +605,7 @@ def _by_number(
 
 
 def _by_distance(
-    ordered: Ordered, laid: Series, p: Fraction, confidence: sure.Probability, scaled: bool, alpha: float
+    ordered: Ranked, laid: Series, p: Fraction, confidence: sure.Probability, scaled: bool, alpha: float
 ) -> tuple[float, float]:
     """The largest limit that is shown to be broken and the nearest that is shown to be kept, where the bare number
     agrees.
@@ -578,7 +624,7 @@ def _by_distance(
     return near, far
 
 
-def _far(ordered: Ordered, laid: Series, allowed: float, alpha: float) -> float:
+def _far(ordered: Ranked, laid: Series, allowed: float, alpha: float) -> float:
     """The nearest limit that passes by distance."""
     base, bulk = distance.least_of(ordered), distance.bulk_of(ordered, laid.memory, allowed)
     if bulk <= base or math.isinf(bulk):
@@ -587,7 +633,7 @@ def _far(ordered: Ordered, laid: Series, allowed: float, alpha: float) -> float:
     return min(bulk * factor, base + (bulk - base) * factor * distance.FROM_BASE)
 
 
-def _multiple(ordered: Ordered, allowed: float, alpha: float, scaled: bool) -> float:
+def _multiple(ordered: Ranked, allowed: float, alpha: float, scaled: bool) -> float:
     """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf: none."""
     finite = int(ordered.searchsorted(math.inf))
     found = -math.inf
