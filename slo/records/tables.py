@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.records.cancelled import PHASES
-from plimsoll.slo.records.columns import offsets_of
+from plimsoll.slo.records.columns import blocks, offsets_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     LATER,
@@ -583,12 +583,18 @@ def merged_marks(records: Records) -> BoolArray:
 
 def merged_chunks(records: Records) -> Merged:
     """Count the merged chunks and bound their error by the read before, or by the time the request was sent."""
-    same = merged_marks(records)
-    which = np.flatnonzero(same)
-    if len(which) == 0:
-        return Merged(len(same), 0, None)
-    wait = np.sort(records.chunk_ns[which] - _earliest(records, which))
-    return Merged(len(same), len(which), int(wait[-(-99 * len(wait) // 100) - 1]))
+    parts = [records.select(slice(*rows)) for rows in blocks(records.chunk_offsets)]
+    chunks, merged = int(records.chunk_offsets[-1]), sum(int(np.count_nonzero(merged_marks(part))) for part in parts)
+    if not merged:
+        return Merged(chunks, 0, None)
+    wait, at = np.empty(merged, np.int64), 0
+    for part in parts:
+        which = np.flatnonzero(merged_marks(part))
+        wait[at : at + len(which)] = part.chunk_ns[which] - _earliest(part, which)
+        at += len(which)
+    rank = -(-99 * merged // 100) - 1
+    wait.partition(rank)
+    return Merged(chunks, merged, int(wait[rank]))
 
 
 def _earliest(records: Records, which: IntArray) -> IntArray:
