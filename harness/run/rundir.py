@@ -27,11 +27,7 @@ from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
-<<<<<<< HEAD
-from plimsoll.harness.process.arrays import let_go
-=======
 from plimsoll.harness.process import arrays
->>>>>>> int
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file
 from plimsoll.harness.run.gathered import Gathered
@@ -147,7 +143,7 @@ def seal(
         write(sealed)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
-    let_go()
+    arrays.let_go()
     records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
