@@ -143,6 +143,7 @@ def seal(
         write(sealed)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
+    arrays.let_go()
     records = _rows(sealed.directory.path) if sealed.whole else rec.concat([*rows])
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
