@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,19 @@ class PluginError(Exception):
             f"plug-in {point.name} = {point.value} of group {point.group}{of}: {what}. Mend or uninstall the package"
         )
         self.errors = [str(self)]
+
+
+def all_at_once(loads: Sequence[Callable[[], object]]) -> None:
+    """Call each. Raises one PluginError with all that is wrong, if anything is."""
+    errors: list[PluginError] = []
+    for load in loads:
+        try:
+            load()
+        except PluginError as error:
+            errors.append(error)
+    if errors:
+        errors[0].errors = list(dict.fromkeys(text for error in errors for text in error.errors))
+        raise errors[0]
 
 
 def announced(group: str) -> list[EntryPoint]:

@@ -123,10 +123,31 @@ def test_a_metric_that_fails_at_judging_is_missing_with_a_warning_and_the_others
     assert "compute of short returned no float64[40] and bool[40]" in second
 
 
+def test_all_metrics_that_fail_on_made_up_rows_are_told_at_once_before_anything_is_sent(
+    install: Install, tmp_path: Path
+) -> None:
+    install("indicators", "a = outside_broken:RAISES", "b = outside_broken:SHORT", "fine = outside_broken:METRIC")
+    done = plimsoll_here(*NULL, "--out", "sent", cwd=tmp_path)
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if "compute of raises failed (ZeroDivisionError" in line]
+    assert [line for line in done.stderr.splitlines() if "compute of short returned no float64[3]" in line]
+    assert not (tmp_path / "sent").exists()
+
+
+def test_all_broken_plug_ins_are_told_at_once(install: Install, tmp_path: Path) -> None:
+    information = "acme_outside:NONE", "outside_broken:NUMBER", "outside_broken:SECOND_TTFT"
+    lines = [f"mine{i} = {value}" for i, value in enumerate(information)]
+    install("indicators", *lines, "[plimsoll.sections]", "part = outside_broken:NUMBER", acme_outside="")
+    done = plimsoll_here(*NULL, "--out", "sent", cwd=tmp_path)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: plug-in ")]
+    assert [line.split()[2] for line in errors] == ["mine0", "mine1", "mine2", "part"], done.stderr
+
+
 def test_an_objective_on_a_metric_that_fails_is_an_error_and_the_records_are_kept(
     install: Install, tmp_path: Path
 ) -> None:
-    env = install("indicators", "mine = outside_broken:RAISES")
+    env = install("indicators", "mine = outside_broken:RAISES_LATE")
     done = plimsoll(*NULL, "--slo", "p50(raises) <= 1s", "--out", "r", cwd=tmp_path, env=env)
     one_error(done, "compute of raises failed", "the records are whole in r: then `plimsoll report r` judges them")
     again = plimsoll_here("gate", "r", "--slo", "p50(latency) <= 10s", cwd=tmp_path)
@@ -311,7 +332,7 @@ def test_a_protocol_that_can_not_make_its_client_is_told_by_its_package(
 
 def test_an_outside_metric_reaches_the_live_page_of_a_run(install: Install, tmp_path: Path) -> None:
     """The page, its numbers and /metrics while the run goes on; one that fails is left out there."""
-    env = install("indicators", "waited = outside_broken:WAITED", "raises = outside_broken:RAISES")
+    env = install("indicators", "waited = outside_broken:WAITED", "raises = outside_broken:RAISES_LATE")
     words = [*NULL[:-4], "--queries", "800", "--duration", "0s", "--out", "r", "--live", "0"]
     with subprocess.Popen(
         [*PLIMSOLL, *words],
