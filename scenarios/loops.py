@@ -5,6 +5,7 @@ Open: each query has a due time and waits for no answer. Closed: slots and an en
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,38 @@ def open_plan(
 ) -> Plan:
     """A query of ``per_query`` of these samples at each due time; ``begun``: queries before the first of these."""
     rows = len(due_ns)
+    offsets, sample_ix, after = _alike(rows, per_query)
     return Plan(
         due_ns=due_ns,
         query_id=np.arange(begun, begun + rows),
-        offsets=np.arange(0, rows * per_query + 1, per_query),
-        sample_ix=np.zeros(rows, np.int64) if per_query == 1 else np.tile(np.arange(per_query), rows),
+        offsets=offsets,
+        sample_ix=sample_ix,
         payload_ix=payload_ix,
-        after=np.full(rows, -1),
+        after=after,
         stop=stop,
         seed=seed,
         open_loop=True,
         check=False,
     )
+
+
+def _alike(rows: int, per_query: int) -> tuple[IntArray, IntArray, IntArray]:
+    """``offsets``, ``sample_ix`` and ``after`` of so many queries: those of a piece are every piece's."""
+    return _of_piece(per_query) if rows == BLOCK and per_query <= 8 else _made(rows, per_query)
+
+
+@lru_cache(maxsize=8)
+def _of_piece(per_query: int) -> tuple[IntArray, IntArray, IntArray]:
+    made = _made(BLOCK, per_query)
+    for column in made:
+        column.setflags(write=False)
+    return made
+
+
+def _made(rows: int, per_query: int) -> tuple[IntArray, IntArray, IntArray]:
+    offsets = np.arange(0, rows * per_query + 1, per_query)
+    sample_ix = np.zeros(rows, np.int64) if per_query == 1 else np.tile(np.arange(per_query), rows)
+    return offsets, sample_ix, np.full(rows, -1)
 
 
 def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_query: int = 1) -> Plan:

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from plimsoll.scenarios.loops import accuracy_plan
+from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import CancelSection
 from plimsoll.scenarios.plan.plan import Plan, Stop
@@ -35,8 +36,9 @@ from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
-#: A run holds its whole plan in memory: larger ones are refused before anything is allocated.
-MAX_SAMPLES = 50_000_000
+#: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
+#: pieces more than memory does.
+MAX_SAMPLES, MAX_WHOLE = MAX_QUERIES, 50_000_000
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key")
 _REFERENCE = re.compile(r"\$\{(env|file):[^}]+\}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -343,9 +345,10 @@ class _Reading:
         except ValidationError:
             return  # reported with the whole
         size = kind.size(params, stop)
-        if size > MAX_SAMPLES:
-            text = f"this plan would hold about {size:,} samples, more than {MAX_SAMPLES:,}. Lower rate or minima"
-            self._say(("stop",), text)
+        most = MAX_WHOLE if kind.whole else MAX_SAMPLES
+        if size > most:
+            told = f"this plan would hold about {size:,} samples, more than {most:,}"
+            self._say(("stop",), f"{told}. Lower rate or minima, or send it as several runs")
 
 
 #: What people call it at the top of a file, and what it is.

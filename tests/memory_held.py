@@ -14,25 +14,26 @@ from dataclasses import replace
 from unittest import mock
 
 from plimsoll.slo.objectives.openslo import judging as evidence
-from plimsoll.slo.records.records import FloatArray, IntArray
+from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import independent
+from plimsoll.slo.statistics.order import Entries
 
 
 @contextmanager
 def memory_held() -> Iterator[None]:
     """Every series counts as independent while this lasts, and each value of a request too."""
-    series = share.series
+    lay = share.lay
 
-    def laid(values: FloatArray, row: IntArray, along: share.Course) -> share.Series:
-        found = series(values, row, along)
+    def laid(entries: Entries, along: share.Course, worst: float | None = None) -> share.Series:
+        found = lay(entries, along, worst)
         return replace(found, memory=independent(len(found.size)))
 
     def slices(score: FloatArray) -> object:
         return independent(len(score))
 
     with (
-        mock.patch.object(share, "series", laid),
+        mock.patch.object(share, "lay", laid),
         mock.patch.object(share, "_within", return_value=1.0),
         mock.patch.object(evidence, "of_ranks", slices),
     ):

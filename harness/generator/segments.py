@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import re
 import stat
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -247,6 +248,27 @@ def load_segment(data: bytes) -> Records:
     body, check = memoryview(data)[:-4], data[-4:]
     if not data.startswith(_MAGIC) or zlib.crc32(body).to_bytes(4, "little") != check:
         raise ValueError("not a whole segment")
+    records = _records(body)
+    if problem := contradiction(records):
+        raise ValueError(problem)
+    return records
+
+
+def mapped_segment(path: Path) -> tuple[Records, bytes]:
+    """A segment that ``load_segment`` has found whole, and the CRC-32 at its end: its columns stay in the file until
+    they are used. A column of one value is a broadcast of it.
+
+    Raises OSError, or ValueError where the file is another one by now.
+    """
+    with files.opened(path) as file:
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    if bytes(data[: len(_MAGIC)]) != _MAGIC:
+        raise ValueError("not a whole segment")
+    return _records(data[:-4]), bytes(data[-4:])
+
+
+def _records(body: memoryview) -> Records:
+    """The rows in a segment's bytes without the CRC. Raises ValueError."""
     at = len(_MAGIC) + 8
     end = at + int.from_bytes(body[len(_MAGIC) : at], "little")
     try:
@@ -259,11 +281,8 @@ def load_segment(data: bytes) -> Records:
     arrays = _arrays(header.get("arrays"), body[end:], "slices" in texts)
     session = _session_table(arrays, list(texts["slices"])) if "slices" in texts else None
     columns = {name: arrays[name] for name in COLUMNS}
-    chunk_ns, offsets = arrays["chunk_ns"].astype(np.int64), arrays["chunk_offsets"].astype(np.int64)
-    records = Records(columns, chunk_ns, offsets, texts["errors"], texts["timings"], session)
-    if problem := contradiction(records):
-        raise ValueError(problem)
-    return records
+    chunk_ns, offsets = (arrays[name].astype(np.int64, copy=False) for name in ("chunk_ns", "chunk_offsets"))
+    return Records(columns, chunk_ns, offsets, texts["errors"], texts["timings"], session)
 
 
 def _texts(header: dict[str, Any], name: str) -> tuple[str, ...]:
@@ -305,20 +324,29 @@ def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, np
     return arrays
 
 
-def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:
+def read_segments(folders: Sequence[Path]) -> tuple[list[Records], list[str]]:
     """All segments in these folders, in worker and time order, and a message for each that can't be read.
 
     One whose writer was killed before it was renamed counts where it is whole all the same.
     """
-    parts, faults = [], []
+    faults: list[str] = []
+    return [records for *_, records in each_segment(folders, faults)], faults
+
+
+def each_segment(folders: Sequence[Path], faults: list[str]) -> Iterator[tuple[Path, bytes, Records]]:
+    """One after another what ``read_segments`` gives together, with their files and the CRC-32 in them; ``faults``
+    takes the messages.
+    """
     for path in sorted((path for folder in folders for path in segment_files(folder)), key=lambda path: path.name):
         try:
-            parts.append(read_segment(path))
+            data = files.read_bytes(path)
+            found = path, data[-4:], load_segment(data)
         except (OSError, ValueError, KeyError, MemoryError) as error:
             torn = path.suffix == ".partial"
             what = "was cut off as it was written" if torn else f"is unreadable ({error or 'no memory for it'})"
             faults.append(f"segment {path} {what}: its rows are missing")
-    return parts, faults
+        else:
+            yield found
 
 
 def segment_files(folder: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
-from plimsoll.slo.records.records import Phase, Records, Status
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
 from plimsoll.slo.validity import accounts
 from plimsoll.slo.validity.generator import GeneratorFacts
 
@@ -46,44 +46,65 @@ class _Here:
     stand_ins: int
 
 
-def settled(
-    facts: GeneratorFacts,
-    plan: Plan,
-    members: Sequence[Member],
-    measured: Records,
-    missing: Records,
-    names: Collection[str] = (),
-) -> GeneratorFacts:
-    """The facts with everybody's counts. ``measured``: the rows that came; ``missing``: those made in place of others;
-    ``names``: the segment files that were there.
+class Ledger:
+    """What came of each worker's rows, and what was made in place of others, counted block by block.
+
+    ``plan``: the head of an open loop's, all of a closed one's.
     """
-    if not members:
-        return facts
-    digests = accounts.digests(measured)
-    rows = np.bincount(measured["worker"].clip(0), minlength=len(members))
-    made = missing["worker"][missing["status"] == Status.UNFINISHED]
-    sent = recorded = lost = 0
-    faults: list[str] = []
-    known = {member.index for member in members}
-    strangers = sorted(set(np.unique(measured["worker"]).tolist()) - known)
-    faults += [
-        f"{int((measured['worker'] == one).sum())} rows are of worker {one}, which had no part" for one in strangers
-    ]
-    for member in members:
-        count = int(rows[member.index]) if member.index < len(rows) else 0
-        here = _Here(count, digests.get(member.index, 0), int((made == member.index).sum()))
-        told = account_of(member)
-        wrote = here.rows if told is None else told["rows"]
-        left = (
-            max(wrote, here.rows + here.stand_ins, int(member.status.get("sent", 0))) if told is None else told["sent"]
-        )
-        sent, recorded = sent + left, recorded + wrote
-        lost += max(0, left - here.rows - here.stand_ins)
-        if member.done is None:
-            faults.append(f"worker {member.index} gave no account: what it sent last is not known")
-        elif told is not None:
-            faults += _differences(member.index, told, here, names, _gaps(plan, member, len(members), measured))
-    return replace(facts, sent=sent, recorded=recorded, lost=lost, account_faults=(*facts.account_faults, *faults))
+
+    def __init__(self, plan: Plan, members: Sequence[Member]) -> None:
+        self._members = members
+        self._rows: Counter[int] = Counter()
+        self._stand_ins: Counter[int] = Counter()
+        self._gaps = _all_gaps(plan, members)
+        self.books = accounts.Sums()
+
+    def add(self, records: Records, came: BoolArray) -> None:
+        """The next rows in order, before any is set apart as cancelled. ``came`` bool[n]: somebody recorded it."""
+        worker = records["worker"]
+        _count(self._rows, worker[came])
+        _count(self._stand_ins, worker[~came & (records.columns["status"] == Status.UNFINISHED)])
+        if self._gaps:
+            rows = came & (records["phase"] != Phase.WARMUP)
+            for index, gaps in self._gaps.items():
+                gaps.add(records["query_id"][rows & (worker == index)])
+
+    def settled(self, facts: GeneratorFacts, names: Collection[str] = ()) -> GeneratorFacts:
+        """The facts with everybody's counts. ``names``: the segment files that were there."""
+        if not self._members:
+            return facts
+        sent = recorded = lost = 0
+        faults: list[str] = []
+        known = {member.index for member in self._members}
+        strangers = sorted(set(self._rows) - known)
+        faults += [f"{self._rows[one]} rows are of worker {one}, which had no part" for one in strangers]
+        for member in self._members:
+            index = member.index
+            count = self._rows[index] + (sum(n for one, n in self._rows.items() if one < 0) if index == 0 else 0)
+            here = _Here(count, self.books.digests.get(index, 0), self._stand_ins[index])
+            told = account_of(member)
+            wrote = here.rows if told is None else told["rows"]
+            left = (
+                max(wrote, here.rows + here.stand_ins, int(member.status.get("sent", 0)))
+                if told is None
+                else told["sent"]
+            )
+            sent, recorded = sent + left, recorded + wrote
+            lost += max(0, left - here.rows - here.stand_ins)
+            if member.done is None:
+                faults.append(f"worker {index} gave no account: what it sent last is not known")
+            elif told is not None:
+                gaps = self._gaps[index].found() if index in self._gaps else (0, -1)
+                faults += _differences(index, told, here, names, gaps)
+        return replace(facts, sent=sent, recorded=recorded, lost=lost, account_faults=(*facts.account_faults, *faults))
+
+
+def _count(counts: Counter[int], worker: IntArray) -> None:
+    """Add up how many rows each worker has."""
+    if len(worker):
+        least = int(worker.min())
+        number = np.bincount(worker - least)
+        counts.update({least + at: int(number[at]) for at in np.flatnonzero(number).tolist()})
 
 
 def account_of(member: Member) -> Mapping[str, Any] | None:
@@ -106,10 +127,10 @@ def check_account(member: Member) -> None:
         raise ValueError("account has more segments than a worker writes")
 
 
-def gone(member: Member, measured: Records) -> int:
-    """How many rows a worker recorded that are not among these."""
+def gone(member: Member, came: int) -> int:
+    """How many rows a worker recorded that are not among the ``came`` ones of it."""
     told = account_of(member)
-    return 0 if told is None else max(0, int(told["rows"]) - int((measured["worker"] == member.index).sum()))
+    return 0 if told is None else max(0, int(told["rows"]) - came)
 
 
 def faults_of(
@@ -177,19 +198,44 @@ def _absent(index: int, told: Mapping[str, Any], names: Collection[str]) -> list
     return list(islice((name for name in wrote if name not in names), _SHOWN))
 
 
-def _gaps(plan: Plan, member: Member, shards: int, measured: Records) -> tuple[int, int]:
-    """How many ids of a worker in a closed loop have no row though a later one has, and the first of them."""
-    if not plan.cyclic or shards > (plan.max_in_flight or 1) or "segments" not in (account_of(member) or {}):
-        return 0, -1
-    mine = plan.shard(member.index, shards)
-    rows = (measured["worker"] == member.index) & (measured["phase"] != Phase.WARMUP)
-    have = np.unique((measured["query_id"][rows] - mine.first_id) // mine.id_step)
-    have = have[have >= 0]
-    n = int(have[-1]) + 1 if len(have) else 0
-    if n == len(have):
-        return 0, -1
-    first = int(np.flatnonzero(have != np.arange(len(have)))[0])
-    return n - len(have), first * mine.id_step + mine.first_id
+@dataclass(slots=True)
+class _Gaps:
+    """Counts the ids of a worker in a closed loop that have no row though a later one has. Its ids are ``first_id``,
+    ``first_id + id_step``, ...
+    """
+
+    first_id: int
+    id_step: int
+    _have: int = 0
+    _last: int = -1
+    _first: int | None = None
+
+    def add(self, query: IntArray) -> None:
+        """The ids of its next rows, which never fall."""
+        turn = (query[query >= self.first_id] - self.first_id) // self.id_step
+        new = turn[np.diff(turn, prepend=self._last) > 0]
+        if not len(new):
+            return
+        if self._first is None:
+            early = np.flatnonzero(new != np.arange(self._have, self._have + len(new)))
+            self._first = self._have + int(early[0]) if len(early) else None
+        self._have, self._last = self._have + len(new), int(new[-1])
+
+    def found(self) -> tuple[int, int]:
+        """How many there are, and the first id; (0, -1): none."""
+        if self._first is None:
+            return 0, -1
+        return self._last + 1 - self._have, self._first * self.id_step + self.first_id
+
+
+def _all_gaps(plan: Plan, members: Sequence[Member]) -> dict[int, _Gaps]:
+    shards = len(members)
+    if not plan.cyclic or shards > (plan.max_in_flight or 1):
+        return {}
+    mine = {
+        member.index: plan.shard(member.index, shards) for member in members if "segments" in (account_of(member) or {})
+    }
+    return {index: _Gaps(part.first_id, part.id_step) for index, part in mine.items()}
 
 
 def planned(

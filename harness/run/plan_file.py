@@ -21,6 +21,7 @@ import numpy as np
 from plimsoll.documents import files
 from plimsoll.documents.text import plain
 from plimsoll.harness.process.writing import whole
+from plimsoll.harness.run.planned import END, MEASURED, Columns, Cursor, Differences, keys
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
 from plimsoll.scenarios.plan.plan import ARRAYS, IntArray, Plan, Stop
 from plimsoll.slo.records import cancelled
@@ -40,6 +41,8 @@ _UNREADABLE = (
     *(OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error),
     *(NotImplementedError, RuntimeError, MemoryError, OverflowError, SyntaxError),
 )
+#: Rows that are held against the plan at a time.
+_BLOCK = 1 << 17
 Arrays = Mapping[str, IntArray]
 
 
@@ -164,49 +167,44 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
         if plan.open_loop != facts.open_loop:
             loops = {True: "an open loop", False: "a closed one"}
             found.append(f"{NAME} is of {loops[plan.open_loop]}, generator.json of {loops[facts.open_loop]}")
-        found += differences(records, plan.pieces.whole())
+        found += differences(records, plan.pieces)
         found += _cancellation(records, plan, run)
     return replace(facts, plan_samples=n_samples if facts.open_loop else 0, plan_faults=tuple(found))
 
 
-def differences(records: Records, plan: Plan) -> list[str]:
-    """What in the rows of the planned load is not of this plan: one text for each kind, with the first row.
-
-    Of an open loop everything planned must be there, once and as planned. A closed loop decides when a query is due,
-    and how many there are: what a query carries was planned.
-    """
+def differences(records: Records, plan: Plan | Blocks) -> list[str]:
+    """What in the rows of the planned load is not of this plan, as ``Differences`` says it."""
+    pieces = plan if isinstance(plan, Blocks) else cut(plan)
+    head, cursor = pieces.head, Cursor(pieces)
+    found = Differences(pieces.whole() if head.cyclic else head, cursor.width)
     rows = _planned_rows(records)
-    query, sample = rows["query_id"], rows["sample_ix"]
-    if not plan.cyclic and _the_same(rows, plan):
-        return []
-    if not plan.n_queries:
-        return [f"{len(query)} rows are not in the plan, which is empty"]
-    of_row, known = _row_of(query, plan)
-    known &= (sample >= 0) & (sample < np.diff(plan.offsets)[of_row])
-    # A plan has the samples of a query in order: place and number are one.
-    at = np.where(known, plan.offsets[of_row] + sample, 0)
-    known &= plan.sample_ix[at] == sample
-    found: list[str] = []
+    key = keys(rows[0], rows[1], cursor.width)
+    if not head.cyclic and bool((key[1:] < key[:-1]).any()):  # no run of ours has them so
+        order = np.lexsort((rows[1], rows[0]))
+        rows, key = _taken(rows, order), key[order]
+    begin, n = 0, len(key)
+    while begin < n:
+        end = min(begin + _BLOCK, n)
+        while end < n and key[end] == key[end - 1]:
+            end += 1
+        samples = None if head.cyclic else cursor.until(MEASURED + int(key[end - 1]) + 1)
+        found.add(_taken(rows, slice(begin, end)), samples)
+        begin = end
+    if not head.cyclic:
+        found.add(_taken(rows, slice(n, n)), cursor.until(END))
+    return found.texts()
 
-    def report(bad: BoolArray, what: str) -> None:
-        place = np.flatnonzero(bad)
-        if len(place):
-            first = int(place[0])
-            found.append(f"{len(place)} rows {what} (first: query {query[first]} sample {sample[first]})")
 
-    report(~known, "are not in the plan")
-    payload, planned = rows["payload_ix"], plan.payload_ix[at]
-    # Users of Locust make their own payloads: -1.
-    report(known & (payload != planned) & ((payload != -1) | (not plan.cyclic)), "carry another payload than planned")
-    if plan.cyclic:
-        return found
-    report(known & (rows["due_ns"] != plan.due_ns[of_row]), "have another due time than planned")
-    times = np.bincount(at[known], minlength=plan.n_samples)
-    if again := int((times > 1).sum()):
-        found.append(f"{again} planned samples have more than one row")
-    if missing := int((times == 0).sum()):
-        found.append(f"{missing} planned samples have no row")
-    return found
+def _planned_rows(records: Records) -> Columns:
+    """The columns that a plan decides, of the rows of the planned load."""
+    mask = np.asarray(records.columns["phase"] != Phase.WARMUP)
+    rows: Columns = (records["query_id"], records["sample_ix"], records["payload_ix"], records["due_ns"])
+    return rows if bool(mask.all()) else _taken(rows, mask)
+
+
+def _taken(rows: Columns, which: IntArray | BoolArray | slice) -> Columns:
+    query, sample, payload, due = (column[which] for column in rows)
+    return query, sample, payload, due
 
 
 def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
@@ -236,38 +234,6 @@ def _said(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "it is missing"
     return str(error) or type(error).__name__
-
-
-def _planned_rows(records: Records) -> dict[str, IntArray]:
-    """The columns that a plan decides, of the rows of the planned load."""
-    names = ("query_id", "sample_ix", "payload_ix", "due_ns")
-    mask = np.asarray(records.columns["phase"] != Phase.WARMUP)
-    if bool(mask.all()):
-        return {name: records[name] for name in names}
-    return {name: records[name][mask] for name in names}
-
-
-def _the_same(rows: Mapping[str, IntArray], plan: Plan) -> bool:
-    """The rows are the plan's, in its order: as every run is written."""
-    if len(rows["query_id"]) != plan.n_samples:
-        return False
-    single = plan.n_samples == plan.n_queries
-    lengths = None if single else np.diff(plan.offsets)
-    for name in ("query_id", "due_ns"):
-        column: IntArray = getattr(plan, name)
-        if not np.array_equal(rows[name], column if lengths is None else np.repeat(column, lengths)):
-            return False
-    return all(np.array_equal(rows[name], getattr(plan, name)) for name in ("sample_ix", "payload_ix"))
-
-
-def _row_of(query: IntArray, plan: Plan) -> tuple[IntArray, BoolArray]:
-    """The row of the plan that each of these queries is, and whether it is one of them."""
-    if plan.cyclic:
-        most = plan.stop.max_queries
-        known = (query >= 0) if most is None else (query >= 0) & (query < most)
-        return query % plan.n_queries, known
-    at = np.minimum(np.searchsorted(plan.query_id, query), plan.n_queries - 1)
-    return at, np.asarray(plan.query_id[at] == query)
 
 
 def _cancellation(records: Records, plan: Extent, run: Mapping[str, Any]) -> list[str]:

@@ -18,34 +18,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import numpy as np
 import yaml
 
 from plimsoll.documents import files
 from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.generator.segments import read_segments, segment_files, spilled
+from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file
+from plimsoll.harness.run.gathered import Gathered
+from plimsoll.harness.run.sealing import Missing, Rows
 from plimsoll.harness.run.workforce import Member
-from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan
-from plimsoll.slo.records import cancelled, tables
 from plimsoll.slo.records import records as rec
+from plimsoll.slo.records import tables
 from plimsoll.slo.records.queries import with_deadline
-from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
-from plimsoll.slo.validity.accounts import DIED, GONE, LOST, Sums, sums
+from plimsoll.slo.records.records import BoolArray, IntArray, Records
+from plimsoll.slo.validity.accounts import Sums, sums
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
 #: What a run has on disk before its first query, for whoever has to seal it (``harness/run/ahead.py``).
 BEGUN = "begun.json"
-_UNSENT = "not sent before the run ended"
-#: Errors of rows that stand for what nobody recorded.
-_NOT_RECORDED = (_UNSENT, *LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,34 +118,35 @@ def seal(
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
     theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
     """
-    plan = plan.whole() if isinstance(plan, Blocks) else plan
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
     folders += [path for path in spilled(directory.segments, str(manifest["run_id"])) if path not in folders]
-    names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
-    parts, unreadable = read_segments(folders)
-    parts += [records for member in members for records in member.segments]
-    measured = rec.concat(parts)
-    missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
-    facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
-    facts = accounts.settled(facts, plan, members, *_came(measured, missing), names)
-    records = rec.concat([measured, missing]) if len(missing) else measured
-    records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
-    facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
-    facts = replace(facts, plan_faults=tuple(plan_file.differences(records, plan)))
-    if chosen is not None:
-        records = cancelled.marked(records, chosen(records["query_id"]))
-    sealed = Sealed(directory, manifest, scenario, records, facts)
+    pieces = plan if isinstance(plan, Blocks) else cut(plan)
+    pieces = replace(pieces, known=pieces.extent())
+    parts = [records for member in members for records in member.segments]
+    gathered = Gathered(folders, parts, max(1, pieces.extent().widest))
+    missing = Missing(pieces, members, gathered, int(manifest["t0_monotonic_ns"]), dealing)
+    rows = Rows(gathered, pieces, members, missing, chosen)
+    cyclic = pieces.head.cyclic
+    lost = _lost_in_closed_loop(members, gathered.rows) if cyclic else ()
+    facts = replace(
+        facts,
+        worker_faults=(*facts.worker_faults, *lost),
+        disk_faults=(*facts.disk_faults, *gathered.faults),
+    )
+    sealed = Sealed(directory, manifest, scenario, rec.empty(), facts)
     client_stats = [(member.done or {}).get("client", {}) for member in members]
-    write = partial(_write, plan=plan, client_stats=client_stats, answers=answers)
+    write = partial(_write, plan=pieces, client_stats=client_stats, answers=answers, rows=rows)
     try:
         write(sealed)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
+    records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
+    sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
-    for folder in folders if not unreadable and sealed.whole else []:
+    for folder in folders if not gathered.faults and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
     for log in (directory.worker_log, directory.server_log):
         with contextlib.suppress(OSError):  # read-only by now
@@ -196,114 +195,45 @@ def _other_places(path: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _counted(facts: GeneratorFacts, records: Records, plan: Plan) -> GeneratorFacts:
-    """What only the whole run can count."""
-    n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
-    return replace(
-        facts,
-        planned=facts.planned or int((records["phase"] == 0).sum()),
-        planned_queries=facts.planned_queries or n_queries,
-        elapsed_ns=_elapsed_ns(records, n_queries),
-        plan_samples=plan.n_samples if plan.open_loop else 0,
-    )
-
-
-def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Records) -> list[str]:
+def _lost_in_closed_loop(members: Sequence[Member], rows: Mapping[int, int]) -> list[str]:
     """A closed loop has no list to tell what a dead worker had on the wire: say at least how many there were."""
     notes = []
-    for member in members if plan.cyclic else ():
-        recorded = int((measured["worker"] == member.index).sum())
+    for member in members:
+        recorded = rows.get(member.index, 0)
         sent = int(member.status.get("sent", 0))
         if member.done is None and sent > recorded:
             notes.append(f"worker {member.index} had sent at least {sent} requests, of which {recorded} were recorded")
     return notes
 
 
-def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int, dealing: Dealing) -> Records:
-    """Rows for planned samples that no worker recorded.
-
-    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
-    that it recorded more than came; UNSENT otherwise.
-    """
-    if plan.cyclic:
-        return rec.empty()
-    width = int(plan.sample_ix.max(initial=0)) + 1
-    query = np.repeat(plan.query_id, np.diff(plan.offsets))
-    have = measured["phase"] == 0
-    seen = measured["query_id"][have] * width + measured["sample_ix"][have]
-    left = ~np.isin(query * width + plan.sample_ix, seen)
-    n = int(left.sum())
-    dead = np.array([member.done is None for member in members], dtype=bool)
-    owner = plan.owners(max(1, len(members)), dealing)[left]
-    due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
-    until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
-    lost = dead[owner] & (due <= until[owner])
-    taken = np.zeros(n, dtype=bool)
-    for member in members:
-        taken[np.flatnonzero(owner == member.index)[: accounts.gone(member, measured)]] = True
-    errors = [
-        DIED if died else GONE if away else _UNSENT for died, away in zip(lost.tolist(), taken.tolist(), strict=True)
-    ]
-    return rec.from_columns(
-        n,
-        query_id=query[left],
-        sample_ix=plan.sample_ix[left],
-        payload_ix=plan.payload_ix[left],
-        due_ns=due,
-        status=np.where(lost | taken, int(Status.UNFINISHED), int(Status.UNSENT)),
-        worker=owner,
-        errors=errors,
-    )
-
-
-def made_up(records: Records) -> BoolArray:
-    """Which rows stand for what nobody recorded."""
-    texts = [at for at, text in enumerate(records.errors) if text in _NOT_RECORDED]
-    if not texts:
-        return np.zeros(len(records), dtype=bool)
-    never = np.isin(records["status"], (Status.UNFINISHED, Status.UNSENT)) & (records["phase"] != Phase.WARMUP)
-    found: BoolArray = never & np.isin(records["error"], texts)
+def request_ids(run_id: str, records: Records) -> list[str]:
+    """The ``x-request-id`` of every row: ``<run>-<query_id>-<sample_ix>``; warm-up rows have a ``w`` after the run."""
+    found: list[str] = tables.request_ids(run_id, records).to_pylist()
     return found
 
 
-def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
-    """Rows that somebody recorded, and those that stand for others (a run sealed again has both in ``measured``)."""
-    earlier = made_up(measured)
-    return (
-        (measured.select(~earlier), rec.concat([missing, measured.select(earlier)]))
-        if earlier.any()
-        else (measured, missing)
-    )
-
-
-def _elapsed_ns(records: Records, n_queries: int) -> int:
-    """What LoadGen compares with min_duration: when the last query was due; of a single query, when it was over."""
-    have = records["phase"] == 0
-    times = records["due_ns" if n_queries > 1 else "done_ns"][have]
-    return max(0, int(times.max(initial=0)))
-
-
-def request_ids(run_id: str, records: Records) -> list[str]:
-    """The ``x-request-id`` of every row: ``<run>-<query_id>-<sample_ix>``; warm-up rows have a ``w`` after the run."""
-    rows = zip(records["query_id"].tolist(), records["sample_ix"].tolist(), records["phase"].tolist(), strict=True)
-    return [f"{run_id}{'w' if phase == Phase.WARMUP else ''}-{query}-{sample}" for query, sample, phase in rows]
-
-
 def _write(
-    sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None = None
+    sealed: Sealed,
+    plan: Plan | Blocks,
+    client_stats: Sequence[Mapping[str, Any]],
+    answers: Callable[[Path], None] | None = None,
+    rows: Rows | None = None,
 ) -> None:
-    import pyarrow.parquet as pq
-
+    """Write the run directory from ``rows``, whose counts go into the facts; None: from the records as they are."""
     directory = sealed.directory
     if answers is not None:
         answers(directory.path)
-    ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
-    requests, chunks = tables.to_tables(sealed.records, ids)
-    for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):
-        whole(directory.file(name), partial(pq.write_table, table, compression="zstd"))
+    blocks = tables.blocks_of(sealed.records) if rows is None else rows
+    run_id = str(sealed.manifest["run_id"])
+
+    def write_chunks(requests: IO[bytes]) -> None:
+        whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests))
+
+    whole(directory.file("requests.parquet"), write_chunks)
     plan_file.save(directory.path, plan)
-    generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
-    generator |= {"run_id": sealed.manifest["run_id"], "columns": sums(sealed.records)}
+    facts, columns = (sealed.facts, sums(sealed.records)) if rows is None else (rows.facts(sealed.facts), rows.sums)
+    generator = {"schema": GENERATOR_SCHEMA, "facts": facts.to_json(), "clients": list(client_stats)}
+    generator |= {"run_id": sealed.manifest["run_id"], "columns": columns}
     write_json(directory.file("generator.json"), generator)
     scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}

@@ -31,7 +31,8 @@ from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run import ahead, plan_file
 from plimsoll.harness.run.accounts import ended, last_words
 from plimsoll.harness.run.ahead import Begun
-from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, made_up, open_sealed, seal, write_scenario
+from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
+from plimsoll.harness.run.sealing import made_up
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Extent

@@ -70,5 +70,6 @@ KIND = Kind(
     slots=lambda params: int(params.max_in_flight),
     size=_samples,
     one_query=True,
+    whole=True,
     aliases={"rate": "expected_rate"},
 )

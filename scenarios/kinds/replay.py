@@ -134,6 +134,7 @@ KIND = Kind(
     blocks=lambda *given: iter((_build(*given),)),
     warmup=_warmup,
     slots=lambda params: None,
+    whole=True,
     size=_size,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'

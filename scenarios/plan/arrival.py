@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -131,7 +132,10 @@ def due_blocks(
     """``due_times`` in consecutive pieces of at most ``BLOCK``, one in memory at a time; raises as it does, at once."""
     expected = expected_queries(profile, min_queries, min_duration_ns)
     if expected > MAX_QUERIES:
-        raise ValueError(f"this schedule has about {expected:,} queries, more than {MAX_QUERIES:,}")
+        raise ValueError(
+            f"this schedule has about {expected:,} queries, more than {MAX_QUERIES:,}. Lower the rate or the minima, "
+            "or send it as several runs"
+        )
     if process == "loadgen":
         if profile.segments:
             raise ValueError("loadgen arrivals know only one constant rate. Give rate as a plain number")
@@ -180,7 +184,9 @@ def _random(process: Process, seed: int, burstiness: float) -> Iterator[IntArray
         np.copyto(points[1:], np.rint(gaps, out=gaps), casting="unsafe")
         last = int(np.cumsum(points, out=points)[-1])
         yield points[:-1]
-    raise ValueError(f"this schedule has more than {MAX_QUERIES:,} queries")
+    raise ValueError(
+        f"this schedule has more than {MAX_QUERIES:,} queries. Lower the rate or the minima, or send it as several runs"
+    )
 
 
 # -- points become times: each is put where the cumulative rate reaches it. A pause delays only what follows --------
@@ -215,15 +221,17 @@ def _stretched(blocks: Iterator[IntArray], profile: RateProfile) -> Iterator[Int
         for one in stretches[bisect_left(ends, int(points[0])) :]:
             stop = int(np.searchsorted(points, one.ends, side="right")) if one.segment else len(points)
             if stop > done:
-                part = points[done:stop] - one.begins
+                part = points[done:stop] - one.begins if one.begins else points[done:stop]
                 due[done:stop] = _within(part, one.segment) if one.segment else _at_rate(part, profile.hold)
-                due[done:stop] += one.start_ns
+                if one.start_ns:
+                    due[done:stop] += one.start_ns
                 done = stop
             if done == len(points):
                 break
         # Rounding may swap two neighbours by 1 ns where a ramp is steep; the order of the points is the truth.
         due[0] = max(int(due[0]), last_ns)
-        np.maximum.accumulate(due, out=due)
+        if (due[1:] < due[:-1]).any():
+            np.maximum.accumulate(due, out=due)
         last_ns = int(due[-1])
         yield due
 
@@ -243,14 +251,20 @@ def _within(points: IntArray, segment: Segment) -> IntArray:
 
 def _at_rate(points: IntArray, rate: float) -> IntArray:
     """Points over a constant rate, rounded to the ns; whole and fractional ns are kept apart."""
-    gap = _SECOND_NS / _exact(rate)
-    whole = int(gap)
+    whole, rest, gap = _gap(rate)
     count = points >> _BITS
-    fraction = count * float(gap - whole)
-    fraction += (points & (_ONE - 1)) * (float(gap) / _ONE)
+    fraction = count * rest
+    fraction += (points & (_ONE - 1)) * (gap / _ONE)
     count *= whole
     count += np.rint(fraction, out=fraction).astype(np.int64)
     return count
+
+
+@lru_cache(maxsize=64)
+def _gap(rate: float) -> tuple[int, float, float]:
+    """The time between two queries in ns: its whole part, the rest, and all of it."""
+    gap = _SECOND_NS / _exact(rate)
+    return int(gap), float(gap - int(gap)), float(gap)
 
 
 def _exact(rate: float) -> Fraction:

@@ -8,6 +8,7 @@ a local run is shard 0 of 1 of the same plan.
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import InitVar, asdict, dataclass, fields, replace
 from typing import Literal
 
@@ -25,7 +26,7 @@ IntArray = npt.NDArray[np.int64]
 Dealing = Literal["turns", "lots"]
 
 #: Queries made at a time: what a block needs stays in the processor's cache.
-BLOCK = 1 << 13
+BLOCK = 1 << 14
 
 ARRAYS = ("due_ns", "query_id", "offsets", "sample_ix", "payload_ix", "after")
 
@@ -189,6 +190,7 @@ class Plan:
             sample_ix=self.sample_ix[samples],
             payload_ix=self.payload_ix[samples],
             max_in_flight=slots,
+            check=False,
         )
 
 
@@ -278,6 +280,7 @@ class Fingerprint:
     def __init__(self) -> None:
         self._columns = {name: hashlib.sha256() for name in (*ARRAYS, "scalars")}
         self._query, self._sample, self._next, self._length = 0, 0, 0, 1
+        self._foretold: tuple[IntArray, ...] = ()
 
     def add(self, piece: Plan) -> None:
         """The next rows."""
@@ -289,19 +292,25 @@ class Fingerprint:
         n, m = piece.n_queries, piece.n_samples
         if not n:
             return
-        lengths = np.diff(piece.offsets)
         self._odd("query_id", self._query, piece.query_id, np.append(self._next, piece.query_id[:-1] + 1))
-        self._odd("offsets", self._query, lengths, np.append(self._length, lengths[:-1]))
-        self._odd("after", self._query, piece.after, np.broadcast_to(np.int64(-1), n))
-        places = np.zeros(m, np.int64) if m == n else np.arange(m) - np.repeat(piece.offsets[:-1], lengths)
-        self._odd("sample_ix", self._sample, piece.sample_ix, places)
+        rest = piece.offsets, piece.after, piece.sample_ix
+        if not (self._foretold and all(map(operator.is_, rest, self._foretold))):  # pieces may share what is alike
+            lengths = np.diff(piece.offsets)
+            odd = self._odd("offsets", self._query, lengths, np.append(self._length, lengths[:-1]))
+            odd |= self._odd("after", self._query, piece.after, np.broadcast_to(np.int64(-1), n))
+            places = np.zeros(m, np.int64) if m == n else np.arange(m) - np.repeat(piece.offsets[:-1], lengths)
+            odd |= self._odd("sample_ix", self._sample, piece.sample_ix, places)
+            self._foretold = () if odd or lengths[0] != lengths[-1] else rest
+            self._length = int(lengths[-1])
         self._query, self._sample = self._query + n, self._sample + m
-        self._next, self._length = int(piece.query_id[-1]) + 1, int(lengths[-1])
+        self._next = int(piece.query_id[-1]) + 1
 
-    def _odd(self, name: str, begin: int, values: IntArray, foretold: IntArray) -> None:
+    def _odd(self, name: str, begin: int, values: IntArray, foretold: IntArray) -> bool:
+        """Whether there was anything that is not as foretold."""
         at = np.flatnonzero(values != foretold)
         if len(at):
             self._columns[name].update(_bytes(np.stack((at + begin, values[at]), axis=1)))
+        return bool(len(at))
 
     def hex(self) -> str:
         """Of all rows so far."""
@@ -311,5 +320,5 @@ class Fingerprint:
         return digest.hexdigest()
 
 
-def _bytes(values: IntArray) -> bytes:
-    return values.astype("<i8", copy=False).tobytes()
+def _bytes(values: IntArray) -> memoryview:
+    return np.ascontiguousarray(values, "<i8").data

@@ -44,7 +44,7 @@ def chosen(order: Order, seed: int, n_samples: int) -> Take:
         def random(n: int) -> IntArray:
             places = uniforms(bits, n)
             places *= n_samples
-            return np.floor(places, out=places).astype(np.int64)
+            return places.astype(np.int64)  # they are not negative: what is cut off is rounded down
 
         return random
     left = np.empty(0, np.int64)

@@ -8,6 +8,7 @@ while it reserves the right to change what its distributions make of them.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,17 @@ def stream(seed: int) -> np.random.PCG64:
 
 def uniforms(bits: np.random.PCG64, n: int) -> npt.NDArray[np.float64]:
     """The next ``n`` numbers of the stream as multiples of 2^-53 in [0, 1)."""
+    return np.random.Generator(bits).random(n) if _drawn_alike() else _from_raw(bits, n)
+
+
+def _from_raw(bits: np.random.PCG64, n: int) -> npt.NDArray[np.float64]:
     return (bits.random_raw(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@cache
+def _drawn_alike() -> bool:
+    """This numpy's own uniforms are those of the raw stream: made in one pass instead of four."""
+    return np.array_equal(np.random.Generator(stream(1)).random(64), _from_raw(stream(1), 64))
 
 
 def mixed(key: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

@@ -95,7 +95,8 @@ def _maybe_late(
     wanted = start_ns[rows] + grace_ns
     late = times[offsets[rows] - offsets[first]] > wanted
     late |= times[offsets[rows + 1] - offsets[first] - 1] - wanted > pace[rows]
-    return rows[late]
+    found: IntArray = rows[late]
+    return found
 
 
 def _slab(
@@ -193,7 +194,8 @@ def share_of_deadlines(met: Met) -> FloatArray:
 
 
 def _share(part: IntArray, whole: IntArray) -> FloatArray:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    found: FloatArray = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return found
 
 
 def measure(

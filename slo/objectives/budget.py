@@ -75,15 +75,17 @@ def tally(account: Account) -> Tally:
         raise ValueError(f"{len(at)} times and {len(bad)} entries: give every entry its time")
     if (at[1:] < at[:-1]).any():
         raise ValueError("the times of an account must ascend; sort its entries by due time")
-    start = np.concatenate([np.zeros(min(len(at), 1), np.int64), np.flatnonzero(at[1:] != at[:-1]) + 1])
-    sums = np.add.reduceat(bad, start) if len(at) else np.empty(0)
+    start, sizes = np.flatnonzero(np.append(len(at) > 0, at[1:] != at[:-1])), account.sizes
+    apart = len(start) == len(at)
+    number = np.append(start, len(at)) if sizes is None else np.append(0, np.cumsum(sizes))[np.append(start, len(at))]
+    sums = bad if apart else np.add.reduceat(bad, start)
     return Tally(
-        at_ns=at[start],
+        at_ns=at if apart else at[start],
         bad=np.concatenate([[0.0], np.cumsum(sums)]),
-        n=np.append(start, len(at)),
+        n=number,
         allowed=account.allowed,
         weight=account.weight,
-        whole=bool(((bad == 0) | (bad == 1)).all()),
+        whole=sizes is not None or bool(((bad == 0) | (bad == 1)).all()),
         seen=account.seen,
         far=account.far,
     )

@@ -8,20 +8,20 @@ budgets and alerts; nothing is judged here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Final, Literal
 
 import numpy as np
 
-from plimsoll.slo.metrics.indicator import Scope, catalogue, measure
+from plimsoll.slo.metrics.indicator import Scope, catalogue
 from plimsoll.slo.objectives.goodput import against, goodput
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.objectives.objective_verdict import of_entries, of_values
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.objectives.objective_verdict import Evidence, beyond, evidence_of, of_entries
+from plimsoll.slo.records.records import FloatArray, IntArray, Records
 from plimsoll.slo.statistics.distance import Distance
-from plimsoll.slo.statistics.share import Counted, Course, course, series
+from plimsoll.slo.statistics.share import Counted, Course, course
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Account:
     """One part of a budget. ``at_ns`` int64[n], ascending: when each entry was due (a slice: when it ended), relative
     to t0. ``bad`` float64[n]: 0 good, 1 bad, a share of bad in between. ``allowed``: the bad share that is promised, 0
     to 1 exclusive. ``weight``: how much this account's burn counts in the whole. ``seen``, ``far``: the evidence that
-    the verdict rests on, which knows how entries cluster; None: they count as independent.
+    the verdict rests on, which knows how entries cluster; None: they count as independent. ``sizes`` int64[n]: each
+    stands for so many, of which ``bad`` are bad; None: for itself.
     """
 
     at_ns: IntArray
@@ -38,11 +39,13 @@ class Account:
     weight: Fraction = Fraction(1)
     seen: Counted | None = None
     far: Distance | None = None
+    sizes: IntArray | None = None
 
     def between(self, since_ns: int, until_ns: int) -> tuple[float, int]:
         """(sum of bad, number) of the entries in ``since_ns < at <= until_ns``."""
         first, last = np.searchsorted(self.at_ns, (since_ns, until_ns), side="right")
-        return float(self.bad[first:last].sum()), int(last - first)
+        number = last - first if self.sizes is None else self.sizes[first:last].sum()
+        return float(self.bad[first:last].sum()), int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +217,9 @@ def ledger_of(
     allowed = objective.allowed
     if allowed is None or not has_budget(objective):
         return None
-    bad, row, seen, far = _entries(objective, records, limits, course(records) if along is None else along)
+    account = _account(objective, records, limits, course(records) if along is None else along, allowed)
     counted = objective.quantile is not None or objective.indicator == "frame_missed"
     kind: Scope = catalogue()[objective.indicator].scope if counted else "request"
-    account = replace(_in_order(bad, row, records["due_ns"], allowed), seen=seen, far=far)
     return Ledger(
         name=str(objective),
         objective=str(objective),
@@ -229,35 +231,29 @@ def ledger_of(
     )
 
 
-def _entries(
-    objective: Objective, records: Records, limits: Sequence[Objective], along: Course
-) -> tuple[BoolArray, IntArray, Counted | None, Distance | None]:
-    """Whether each entry is bad, the record it belongs to, ascending, and the evidence of the verdict on them."""
-    if objective.quantile is not None:
-        measured = measure(catalogue()[objective.indicator], records, judged=True)
-        bad = ~np.asarray(objective.met_by(measured.values))
-        if not len(bad):
-            return bad, measured.row, None, None
-        laid = series(measured.values, measured.row, along)
-        return bad, measured.row, *of_values(objective, measured, bad, laid)
-    good = goodput(records, limits)
-    bad, row = against(objective.indicator, records, good.good)
-    return bad, row, *(of_entries(objective, bad, row, good, along) if len(bad) else (None, None))
-
-
-def _in_order(bad: BoolArray, row: IntArray, due_ns: IntArray, allowed: Fraction) -> Account:
-    """Entries in order of the due time of their request; those of one request keep their order.
+def _account(
+    objective: Objective, records: Records, limits: Sequence[Objective], along: Course, allowed: Fraction
+) -> Account:
+    """Entries in order of the due time of their request, with the evidence of the verdict on them.
 
     A request of a closed loop that was never sent has no due time: it counts from t0 on.
     """
-    due = np.maximum(due_ns, 0)
-    first = np.concatenate([np.zeros(min(len(row), 1), np.int64), np.flatnonzero(row[1:] != row[:-1]) + 1])
-    have = row[first]
-    if (due[have][1:] < due[have][:-1]).any():
-        length = np.diff(np.append(first, len(row)))
-        order = np.argsort(due[have], kind="stable")
-        start = np.concatenate([[0], np.cumsum(length[order])[:-1]])
-        source = np.repeat(first[order] - start, length[order])
-        source += np.arange(len(row))
-        bad, row = bad[source], row[source]
-    return Account(due[row], bad.astype(np.float64), allowed)
+    if objective.quantile is None:
+        good = goodput(records, limits)
+        bad, row = against(objective.indicator, records, good.good)
+        due = np.maximum(along.in_order(records["due_ns"][row], row), 0)
+        marked = along.in_order(bad, row).astype(np.float64)
+        return Account(
+            due,
+            marked,
+            allowed,
+            Fraction(1),
+            *(of_entries(objective, bad, row, good, along) if len(bad) else (None, None)),
+        )
+    known = evidence_of(objective, records, along)
+    if not isinstance(known, Evidence):
+        return Account(np.empty(0, np.int64), np.empty(0), allowed)
+    due = np.maximum(known.laid.in_order(records["due_ns"]), 0)
+    counts = known.laid.by_request(beyond(objective).of)
+    sizes = known.laid.size if known.laid.nested else None
+    return Account(due, counts, allowed, Fraction(1), known.seen, known.far, sizes)

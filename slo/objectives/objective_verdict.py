@@ -10,24 +10,27 @@ a FAIL into a PASS.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
-from plimsoll.slo.metrics.indicator import Measured, catalogue, measure, of_successes, succeeded
+from plimsoll.slo.metrics.indicator import Measured, catalogue, measure, succeeded, successes
 from plimsoll.slo.metrics.word_errors import word_error_rate
 from plimsoll.slo.objectives.goodput import Goodput, against, entries, failing, over, throughput
 from plimsoll.slo.objectives.objective import Objective, Promise, show
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
-from plimsoll.slo.statistics.share import bounds
+from plimsoll.slo.statistics.order import Entries, Ordered, mapped
+from plimsoll.slo.statistics.share import bounds_of
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
+_BREAKS: Mapping[str, Literal[">", ">=", "<", "<="]] = {"<=": ">", "<": ">=", ">=": "<", ">": "<="}
 #: Begins what a detail says of a decision by distance.
 BY_DISTANCE = "; decided by distance"
 
@@ -158,14 +161,12 @@ def judge_objective(
         return _rate(objective, records, good)
     if objective.statistic == "accuracy":
         return judge_words(objective, records, confidence)
+    if objective.quantile is not None:
+        return _percentile(objective, records, objective.quantile, confidence, along)
     measured = measure(catalogue()[objective.indicator], records, judged=True)
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
-    if objective.quantile is not None:
-        found = _percentile(objective, measured, objective.quantile, confidence, along)
-    else:
-        found = _fact(objective, measured, confidence)
-    return _with_failures(found, objective, records, measured)
+    return _with_failures(_fact(objective, measured, confidence), objective, records, measured)
 
 
 def _with_failures(
@@ -173,23 +174,25 @@ def _with_failures(
 ) -> ObjectiveVerdict:
     """The same, with how many are failures and what the successful ones alone show."""
     indicator = catalogue()[objective.indicator]
-    kept = of_successes(indicator, records, measured)
-    if kept.all():  # and no copy of fifty million gaps
+    alone = successes(indicator, records, measured)
+    if alone is None:
         return replace(found, failed=0)
-    failed = ~succeeded(indicator, records)[measured.row]
-    if objective.quantile is not None:
-        failed &= ~np.asarray(objective.met_by(measured.values))
-    alone = _statistic(objective, measured.values[kept]) if kept.any() else None
-    return replace(found, failed=int(failed.sum()), observed_ok=alone)
+    good, failed = succeeded(indicator, records), 0
+    for values, row in measured.slabs():
+        bad = ~good[row]
+        if objective.quantile is not None:
+            bad &= ~np.asarray(objective.met_by(values))
+        failed += int(np.count_nonzero(bad))
+    return replace(found, failed=failed, observed_ok=_statistic(objective, alone) if alone.n else None)
 
 
-def _statistic(objective: Objective, values: FloatArray) -> float:
+def _statistic(objective: Objective, entries: Entries) -> float:
     """The percentile, mean or extreme of values."""
     if objective.quantile is not None:
-        return quantile(np.sort(values), objective.quantile)
+        return quantile(entries.ordered, objective.quantile)
     if objective.statistic == "mean":
-        return float(np.sort(values).mean())
-    return float(values.max() if objective.statistic == "max" else values.min())
+        return entries.mean()
+    return float(entries.ordered[-1 if objective.statistic == "max" else 0])
 
 
 def not_compared(objective: Objective) -> ObjectiveVerdict:
@@ -228,50 +231,76 @@ def _no_data(objective: Objective, measured: Measured, confidence: sure.Probabil
     return no_data(objective, detail, needed, missing=measured.missing, p_pass=p, p_fail=p)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the values that an objective promises a percentile of; ``seen`` and ``far``: those that break
+    its limit, by their number and by how far all are from it.
+    """
+
+    measured: Measured
+    laid: share.Series
+    seen: share.Counted
+    far: Distance | None
+
+
+def evidence_of(objective: Objective, records: Records, along: share.Course) -> Measured | Evidence:
+    """The evidence on a promised percentile, made once for verdict and budget; without values what was measured."""
+
+    def laid() -> tuple[Measured, share.Series | None]:
+        indicator = catalogue()[objective.indicator]
+        measured = measure(indicator, records, judged=True)
+        worst = indicator.worst if measured.failed else None
+        return measured, share.lay(measured, along, worst) if measured.n else None
+
+    def weighed() -> Measured | Evidence:
+        measured, series = along.once(objective.indicator, laid)
+        if series is None:
+            return measured
+        bad = beyond(objective)
+        failed = series.errors if bool(bad.of(np.array([catalogue()[objective.indicator].worst]))[0]) else None
+        return Evidence(measured, series, series.beyond(bad, failed), distance(objective, measured.ordered, series))
+
+    return along.once(objective, weighed)
+
+
+def beyond(objective: Objective) -> share.Beyond:
+    """The values that break its limit."""
+    return share.Beyond(_BREAKS[objective.operator], objective.threshold)
+
+
 def _percentile(
-    objective: Objective, measured: Measured, p: Fraction, confidence: sure.Probability, along: share.Course
+    objective: Objective, records: Records, p: Fraction, confidence: sure.Probability, along: share.Course
 ) -> ObjectiveVerdict:
-    laid = share.series(measured.values, measured.row, along)
-    bad = ~np.asarray(objective.met_by(measured.values))
-    seen, far = of_values(objective, measured, bad, laid)
+    known = evidence_of(objective, records, along)
+    if not isinstance(known, Evidence):
+        return _no_data(objective, known, confidence)
     assert objective.allowed is not None
-    test = share.weigh(seen, objective.allowed, confidence, far)
-    low, high = bounds(
-        measured.values,
-        laid,
+    test = share.weigh(known.seen, objective.allowed, confidence, known.far)
+    low, high = bounds_of(
+        known.laid,
         p,
         confidence,
         upward=objective.operator in ("<=", "<"),
-        scaled=far is not None,
+        scaled=known.far is not None,
         floor=-math.inf if catalogue()[objective.indicator].signed else 0.0,
-        failed=_failures(objective, measured),
     )
-    observed = _statistic(objective, measured.values)
+    observed = _statistic(objective, known.measured)
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
     )
-    return _shown(objective, test, observed, (low, high), detail, along, missing=measured.missing)
+    found = _shown(objective, test, observed, (low, high), detail, along, missing=known.measured.missing)
+    return _with_failures(found, objective, records, known.measured)
 
 
-def of_values(
-    objective: Objective, measured: Measured, bad: BoolArray, laid: share.Series
-) -> tuple[share.Counted, Distance | None]:
-    """The evidence on bad[m] of the measured values: their number, and how far all are from the limit."""
-    worst = _failures(objective, measured)
-    return laid.count(bad, None if worst is None else bad & worst), distance(objective, measured.values, laid)
-
-
-def _failures(objective: Objective, measured: Measured) -> BoolArray | None:
-    """Which values are those of failures; None where nothing failed."""
-    return measured.values == catalogue()[objective.indicator].worst if measured.failed else None
-
-
-def distance(objective: Objective, values: FloatArray, laid: share.Series) -> Distance | None:
-    """How far the values are from the limit, in multiples of it; None where a multiple means nothing, as of a share."""
+def distance(objective: Objective, ordered: Ordered, laid: share.Series) -> Distance | None:
+    """How far values, ascending, are from the limit, in multiples of it; None where a multiple means nothing, as of a
+    share.
+    """
     if objective.unit not in ("ns", "per_s") or objective.threshold <= 0:
         return None
-    return Distance(np.sort(over(objective, values)), laid.memory)
+    falls = objective.operator not in ("<=", "<")
+    return Distance(mapped(ordered, lambda values: over(objective, values), falls), laid.memory)
 
 
 def _shown(
@@ -330,9 +359,9 @@ def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
 
 def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
     """Mean, max or min, as observed."""
-    observed = _statistic(objective, measured.values)
+    observed = _statistic(objective, measured)
     if objective.statistic == "mean":
-        interval = sure.mean_interval(measured.values, confidence, sides=1)
+        interval = sure.mean_interval(measured.ordered, confidence, sides=1)
         note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
         note = note if np.isfinite(interval).all() else ""
     else:
@@ -374,11 +403,11 @@ def of_entries(
 ) -> tuple[share.Counted, Distance | None]:
     """What counts against a ratio. Of good requests all their times show the memory; of errors only the errors do."""
     if objective.indicator != "good" or not good.attainment:
-        return share.counted(bad[np.argsort(along.place[rows], kind="stable")], along.growing), None
+        return share.counted(along.in_order(bad, rows), along.growing), None
     severity = good.severity[rows]
     laid = share.series(severity, rows, along)
     timed = all(one.objective.unit in ("ns", "per_s") for one in good.attainment)
-    return laid.count(bad, np.isinf(severity)), Distance(np.sort(severity), laid.memory) if timed else None
+    return laid.count(bad, np.isinf(severity)), Distance(laid.entries.ordered, laid.memory) if timed else None
 
 
 def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVerdict:

@@ -7,11 +7,15 @@ aggregates nothing over a run; the indicators of scope ``query`` are made of it.
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, blank, freeze
+from plimsoll.slo.records.columns import BLOCK
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, SessionTable, blank, span_of
 
 _NEVER = np.inf
 
@@ -56,7 +60,7 @@ class Queries:
 def deadlines(records: Records) -> IntArray:
     """int64[n]: how long after due each row's query was to be done, -1 for no such promise."""
     session = records.session
-    return np.full(len(records), -1) if session is None else session.columns["deadline_ns"]
+    return (blank(len(records)) if session is None else session).columns["deadline_ns"]
 
 
 def with_deadline(records: Records, deadline_ns: int) -> Records:
@@ -64,8 +68,9 @@ def with_deadline(records: Records, deadline_ns: int) -> Records:
     if deadline_ns <= 0:
         return records
     session = records.session if records.session is not None else blank(len(records))
-    columns = {**session.columns, "deadline_ns": np.full(len(records), deadline_ns)}
-    return replace(records, session=freeze(columns, session.ragged, session.slices))
+    deadline = {"deadline_ns": np.broadcast_to(np.int64(deadline_ns), (len(records),))}
+    columns = MappingProxyType(ChainMap(deadline, session.columns))  # type: ignore[arg-type]
+    return replace(records, session=SessionTable(columns, session.ragged, session.slices))
 
 
 def applies(records: Records) -> bool:
@@ -75,8 +80,10 @@ def applies(records: Records) -> bool:
     """
     if bool((deadlines(records) >= 0).any()):
         return True
-    several = records["sample_ix"] > 0
-    return bool(several.any()) and len(np.unique(records["query_id"][records.in_measure])) > 1
+    if span_of(records.columns["sample_ix"])[1] <= 0:
+        return False
+    least, most = span_of(records.measured().columns["query_id"])
+    return least < most
 
 
 def representatives(records: Records) -> IntArray:
@@ -87,23 +94,61 @@ def representatives(records: Records) -> IntArray:
 def together(records: Records) -> Queries:
     """The queries of these records."""
     query, phase, due = records["query_id"], records["phase"], records["due_ns"]
-    order = np.lexsort((records["sample_ix"], query, due, phase))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (np.diff(query[order]) != 0) | (np.diff(phase[order]) != 0)
+    order = _order(records)
+    ordered, phases = (query, phase) if order is None else (query[order], phase[order])
+    new = np.ones(len(query), np.bool_)
+    new[1:] = (ordered[1:] != ordered[:-1]) | (phases[1:] != phases[:-1])
     starts = np.flatnonzero(new)
-    of = np.empty(len(order), np.int64)
-    of[order] = np.cumsum(new) - 1
-    done = np.where(records["done_ns"] != -1, records["done_ns"].astype(np.float64), _NEVER)
-    good = np.where(records.ok, done, _NEVER)[order]
-    first = order[starts]
-    if not len(starts):
-        nothing = np.empty(0)
-        return Queries(of, first, phase, due, deadlines(records), nothing, nothing, nothing, np.empty(0, np.bool_))
-    last_done = np.maximum.reduceat(good, starts)
-    first_done = np.where(np.isfinite(last_done), np.minimum.reduceat(good, starts), _NEVER)
-    over = np.maximum.reduceat(done[order], starts)
-    known = ~np.logical_or.reduceat((records.ok & np.isinf(done))[order], starts)
-    return Queries(of, first, phase[first], due[first], deadlines(records)[first], first_done, last_done, over, known)
+    of = np.cumsum(new) - 1
+    first = starts
+    done = records["done_ns"].astype(np.float64)
+    done[records["done_ns"] == -1] = _NEVER
+    good = np.where(records.ok, done, _NEVER)
+    endless = records.ok & np.isinf(done)
+    if order is not None:
+        of[order], first = of.copy(), order[starts]
+        good, done, endless = good[order], done[order], endless[order]
+    last_done, first_done, over = good, good, done
+    if 0 < len(starts) < len(of):  # else each sample is a query
+        last_done = np.maximum.reduceat(good, starts)
+        first_done = np.where(np.isfinite(last_done), np.minimum.reduceat(good, starts), _NEVER)
+        over, endless = np.maximum.reduceat(done, starts), np.logical_or.reduceat(endless, starts)
+    return Queries(
+        of, first, phase[first], due[first], deadlines(records)[first], first_done, last_done, over, ~endless
+    )
+
+
+def _order(records: Records) -> IntArray | None:
+    """int64[n]: the rows by phase, due time, query and sample; None: as they are."""
+    names = ("phase", "due_ns", "query_id", "sample_ix")
+    columns = [records[name] for name in names]
+    if _rising(columns):
+        return None
+    due = columns[1]
+    if not _rising([columns[0], *columns[2:]]) or span_of(columns[0])[0] != span_of(columns[0])[1]:
+        return np.lexsort(columns[::-1])
+    # Rows of one phase by query and sample, as a closed loop has them: by due time, and of the same one as they are.
+    order = np.argsort(due)
+    ties = np.zeros(len(due) + 1, np.bool_)
+    ties[1:-1] = due[order[1:]] == due[order[:-1]]
+    tied = np.flatnonzero(ties[1:] | ties[:-1])
+    keys = np.cumsum(~ties[tied]) * len(due) + order[tied]
+    keys.sort()
+    order[tied] = keys % len(due)
+    return order
+
+
+def _rising(columns: Sequence[IntArray]) -> bool:
+    """No row comes before the one above it: by the first of these columns, then by the next."""
+    n = len(columns[0])
+    for begin in range(0, n, BLOCK):
+        equal = np.ones(min(begin + BLOCK, n - 1) - begin, np.bool_)
+        for column in columns:
+            some = column[begin : begin + BLOCK + 1]
+            if bool((equal & (some[1:] < some[:-1])).any()):
+                return False
+            equal &= some[1:] == some[:-1]
+    return True
 
 
 def each(found: Queries, values: FloatArray, valid: BoolArray) -> tuple[FloatArray, BoolArray]:

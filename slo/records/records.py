@@ -177,12 +177,16 @@ class Records:
     @property
     def ok(self) -> BoolArray:
         """bool[n]: the request succeeded."""
-        return np.asarray(self.columns["status"] == Status.OK)
+        return self._where("status", int(Status.OK))
 
     @property
     def in_measure(self) -> BoolArray:
         """bool[n]: the row belongs to the measured phase, not to the warm-up."""
-        return np.asarray(self.columns["phase"] == Phase.MEASURE)
+        return self._where("phase", int(Phase.MEASURE))
+
+    def _where(self, name: str, value: int) -> BoolArray:
+        column = self.columns[name]
+        return np.full(len(self), column[0] == value) if constant(column) else np.asarray(column == value)
 
     def measured(self) -> Records:
         """The rows of the measured phase."""

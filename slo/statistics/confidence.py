@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.order import Ordered
 
 Probability = Fraction | str | float
 
@@ -132,19 +132,19 @@ def clopper_pearson(k: int, n: int, confidence: Probability = "0.95", sides: int
     return low, high
 
 
-def mean_interval(
-    values: npt.NDArray[np.float64], confidence: Probability = "0.95", sides: int = 2
-) -> tuple[float, float]:
-    """Student's t interval of the mean; (-inf, inf) for fewer than two values, (inf, inf) with an infinite one."""
+def mean_interval(values: Ordered, confidence: Probability = "0.95", sides: int = 2) -> tuple[float, float]:
+    """Student's t interval of the mean of values in any order, or of what stands for them; (-inf, inf) for fewer than
+    two, (inf, inf) with an infinite one.
+    """
     from plimsoll.slo.statistics.special import stdtrit
 
     alpha = float((1 - _open("confidence", confidence)) / sides)
-    if not np.isfinite(values).all():
+    ordered = np.sort(values) if isinstance(values, np.ndarray) else values
+    n = len(ordered)
+    if n and not np.isfinite(ordered[np.array([0, n - 1])]).all():
         return float("inf"), float("inf")
-    n = len(values)
     if n < 2:
         return float("-inf"), float("inf")
-    ordered = np.sort(values)
     half = float(stdtrit(n - 1, 1 - alpha)) * float(ordered.std(ddof=1)) / math.sqrt(n)
     return float(ordered.mean()) - half, float(ordered.mean()) + half
 

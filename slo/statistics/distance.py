@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.statistics.memory import Memory
+from plimsoll.slo.statistics.order import Ranked
 
 #: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run
 #: without memories, more for each one held, at most). Where many may be, as of a median, less of them: their upper half
@@ -41,11 +41,11 @@ MOST = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """``ordered`` float64[n]: values as multiples of the limit, larger is worse, ascending; of a run with this
-    ``memory``.
+    """``ordered`` float64[n], or what stands for it: values as multiples of the limit, larger is worse, ascending; of a
+    run with this ``memory``.
     """
 
-    ordered: FloatArray
+    ordered: Ranked
     memory: Memory
 
     def reach(self, allowed: float) -> float:
@@ -71,10 +71,10 @@ class Distance:
 
         Failures are no multiple of anything and don't count here.
         """
-        finite = self.ordered[: np.searchsorted(self.ordered, np.inf)]
+        finite, *upto = self.ordered.searchsorted(np.append(math.inf, np.nextafter(MULTIPLES, math.inf))).tolist()
         found = 1.0
-        for multiple in MULTIPLES:
-            share = (len(finite) - int(np.searchsorted(finite, multiple, "right"))) / len(self.ordered)
+        for multiple, least in zip(MULTIPLES, upto, strict=True):
+            share = (finite - least) / len(self.ordered)
             if share > 0:
                 found = min(found, tail(allowed, multiple) / share)
         return min(found, 0.05) if self.beyond() else found
@@ -86,20 +86,20 @@ class Distance:
         return whole_beyond(self.ordered) >= 1
 
 
-def whole_beyond(ordered: FloatArray) -> float:
+def whole_beyond(ordered: Ranked) -> float:
     """The largest limit that a whole run, ``ordered``, lies so far beyond; -inf where there is none."""
-    low, middle, high = (float(ordered[int(q * (len(ordered) - 1))]) for q in (0.1, 0.5, 0.9))
+    low, middle, high = ordered[np.array([int(q * (len(ordered) - 1)) for q in (0.1, 0.5, 0.9)])].tolist()
     if len(ordered) < ENOUGH or math.isinf(middle) or math.isinf(high):
         return -math.inf
-    return min(math.nextafter(low, -math.inf), middle - MOVED * (high - low))
+    return float(min(math.nextafter(low, -math.inf), middle - MOVED * (high - low)))
 
 
-def least_of(ordered: FloatArray) -> float:
+def least_of(ordered: Ranked) -> float:
     """What every request takes, queue or no queue. Nothing is below 0."""
     return max(float(ordered[int(0.01 * (len(ordered) - 1))]), 0.0)
 
 
-def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
+def times_below(ordered: Ranked, memory: Memory, allowed: float) -> float:
     """How many times below the limit of 1 the bulk is; or, a third of it, from what every request takes, where that
     says more.
     """
@@ -110,7 +110,7 @@ def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
     return max(1 / bulk, from_base)
 
 
-def bulk_of(ordered: FloatArray, memory: Memory, allowed: float) -> float:
+def bulk_of(ordered: Ranked, memory: Memory, allowed: float) -> float:
     """The value that few enough of the allowed share exceed to measure distance from: ``BULK`` of it."""
     least, each, most = BULK
     share = (

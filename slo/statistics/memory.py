@@ -19,6 +19,7 @@ from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.order import SLAB, Entries, Folded, buckets
 
 #: Shorter series tell nothing of their memory and count as independent.
 LEAST = 30
@@ -37,6 +38,8 @@ DOUBT = (1.2, 2.4)
 SHARED = 2.0
 #: A long series is added up to at most this many cells; what is left of memory within one is in the cells' variance.
 CELLS = 8192
+#: Values of one bucket that are looked at one by one.
+FEW_LOOKS = 4
 #: More values than this are ranked by the quantiles of a sample.
 RANKED = 200_000
 
@@ -81,16 +84,83 @@ def independent(n: int) -> Memory:
     return Memory(n, 1.0, 1.0, 0.0)
 
 
+class Places:
+    """Where values lie among ``ordered`` float64[m], m > 0, ascending: twice the mid-rank of each.
+
+    For ``many`` values each bucket knows which of the distinct ordered values it begins with, so that a value takes a
+    look or two instead of a search.
+    """
+
+    def __init__(self, ordered: FloatArray, many: bool) -> None:
+        self._ordered, self._many = ordered, many
+        if many:
+            begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+            self._distinct = np.append(ordered[begins], np.nan)
+            edges = np.append(begins, len(ordered))
+            # At 2 j: values between the distinct ones j - 1 and j; at 2 j + 1: equal to j.
+            self._twice = np.zeros(2 * len(edges), np.int32)
+            self._twice[0::2] = 2 * edges
+            self._twice[1:-1:2] = edges[1:] + edges[:-1]
+            cells = buckets(self._distinct[:-1])
+            self._first, self._last = int(cells[0]), int(cells[-1])
+            found = np.bincount(cells - self._first, minlength=self._last - self._first + 1)
+            self._begins = np.concatenate([[0], np.cumsum(found)]).astype(np.int32)
+
+    def twice(self, values: FloatArray) -> IntArray:
+        """int[k]: how many of the ordered values are below each value, and not above it, added up."""
+        if not self._many:
+            return np.searchsorted(self._ordered, values, "left") + np.searchsorted(self._ordered, values, "right")
+        cells = buckets(values)
+        cells -= self._first
+        np.clip(cells, 0, len(self._begins) - 1, out=cells)
+        place = np.take(self._begins, cells)
+        for _ in range(FEW_LOOKS):
+            above = np.take(self._distinct, place) < values
+            if not above.any():
+                break
+            place += above
+        else:
+            left = np.flatnonzero(np.take(self._distinct, place) < values)
+            place[left] = np.searchsorted(self._distinct[:-1], values[left])
+        equal = np.take(self._distinct, place) == values
+        place *= 2
+        place += equal
+        found: IntArray = np.take(self._twice, place)
+        return found
+
+
+def sample(entries: Entries) -> FloatArray:
+    """The values, ascending, that others are ranked among: all, or of many those at random places."""
+    if entries.n <= RANKED:
+        return np.asarray(
+            entries.ordered[np.arange(entries.n)] if isinstance(entries.ordered, Folded) else entries.ordered
+        )
+    places = np.sort(np.random.default_rng(1).integers(0, entries.n, RANKED // 2))
+    found, begin, first = np.empty(len(places)), 0, 0
+    for values, _ in entries.slabs():
+        last = first + int(np.searchsorted(places[first:], begin + len(values)))
+        found[first:last] = values[places[first:last] - begin]
+        begin, first = begin + len(values), last
+    found.sort()
+    return found
+
+
 def ranks(values: FloatArray) -> FloatArray:
     """Mid-ranks of values[n] as shares of n, about their mean: float64[n]. Ties share one; +inf and -inf are values."""
-    n = len(values)
-    some = values if n <= RANKED else values[np.random.default_rng(1).integers(0, n, RANKED // 2)]
-    ordered = np.sort(some)
-    found = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / (
-        2.0 * len(ordered)
-    )
-    centred: FloatArray = found - found.mean() if n else found
-    return centred
+    return centred_ranks(Entries((values, None)))
+
+
+def centred_ranks(entries: Entries) -> FloatArray:
+    """The same of values that are in memory."""
+    n, known = entries.n, sample(entries)
+    found = np.empty(n)
+    if n:
+        places = Places(known, many=n > RANKED)
+        for first in range(0, n, SLAB):
+            found[first : first + SLAB] = places.twice(entries.values[first : first + SLAB])
+        found /= 2.0 * len(known)
+        found -= found.mean()
+    return found
 
 
 def of_ranks(score: FloatArray, in_flight: float = 0.0, cut: IntArray | None = None) -> Memory:

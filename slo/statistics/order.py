@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from plimsoll.slo.records.records import FloatArray, IntArray
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray
 
 #: So many values are held in memory; of more the slabs are made anew in each pass.
 HELD = 4_000_000
@@ -202,8 +202,68 @@ def gathered(slabs: Iterable[tuple[FloatArray, IntArray]]) -> tuple[FloatArray, 
     return (values[0], rows[0]) if len(values) == 1 else (np.concatenate(values), np.concatenate(rows))
 
 
+class Mapped:
+    """Stands for ``of(ordered)``, ascending, of a function that never falls, or (``falls``) never rises, between the
+    least and the greatest of the ordered values. Ranks and counts are those of the mapped array, to the last bit.
+    """
+
+    def __init__(self, ordered: Folded, of: Callable[[FloatArray], FloatArray], falls: bool) -> None:
+        self._ordered, self._of, self._falls = ordered, of, falls
+        self._edges = _keys(np.asarray(ordered[np.array([0, -1])])) if len(ordered) else np.zeros(2, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def __getitem__(self, rank: int | IntArray) -> FloatArray:
+        """As of ``Folded``."""
+        asked = np.atleast_1d(np.asarray(rank, np.int64))
+        asked = np.where(asked < 0, asked + len(self), asked)
+        found = self._of(np.asarray(self._ordered[len(self) - 1 - asked if self._falls else asked]))
+        return found if np.ndim(rank) else found[0]
+
+    def searchsorted(self, limit: float | FloatArray, side: str = "left") -> IntArray:
+        """As of ``Folded``: the function is turned round by bisection over all floats between the extremes."""
+        limits = np.atleast_1d(np.asarray(limit, np.float64))
+
+        def counts(values: FloatArray) -> BoolArray:  # whether these values are among those to count
+            with np.errstate(all="ignore"):
+                made = self._of(values)
+            return np.asarray(made <= limits if side == "right" else made < limits)
+
+        # Between ``low`` and ``high`` lies the first value that is not counted, or (falls) the first one that is.
+        low, high = np.full(len(limits), self._edges[0]), np.full(len(limits), self._edges[1] + 1)
+        while bool((low < high).any()):
+            middle = (low >> 1) + (high >> 1) + (low & high & 1)  # their difference may have no place in 64 bits
+            before = counts(_values(np.minimum(middle, self._edges[1]))) != self._falls
+            low, high = np.where((low < high) & before, middle + 1, low), np.where(before, high, middle)
+        inside = low <= self._edges[1]
+        below = np.full(len(limits), len(self))
+        below[inside] = self._ordered.searchsorted(_values(low[inside]), "left")
+        found = len(self) - below if self._falls else below
+        return found if np.ndim(limit) else found[0]
+
+
+def _keys(values: FloatArray) -> IntArray:
+    """Whole numbers in the order of the values, neighbours for neighbours."""
+    bits = np.ascontiguousarray(values + 0.0).view(np.int64)
+    return np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
+
+
+def _values(keys: IntArray) -> FloatArray:
+    return np.where(keys < 0, np.iinfo(np.int64).min - keys, keys).view(np.float64)
+
+
 #: Values in ascending order: an array, or what stands for one.
 Ordered = FloatArray | Folded
+#: Or a function of them.
+Ranked = Ordered | Mapped
+
+
+def mapped(ordered: Ordered, of: Callable[[FloatArray], FloatArray], falls: bool = False) -> Ranked:
+    """``of`` the values, ascending; the function never falls, or (``falls``) never rises."""
+    if isinstance(ordered, np.ndarray):
+        return of(ordered)[::-1] if falls else of(ordered)
+    return Mapped(ordered, of, falls)
 
 
 def ranked(values: FloatArray, bits: int | None = None) -> Ordered:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
+from operator import ge, gt, le, lt
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
@@ -28,9 +30,14 @@ from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distance import Distance, chance
 from plimsoll.slo.statistics.distribution import exact, median
 from plimsoll.slo.statistics.memory import Blocks, Memory, blocks_of, design_effect, p_of_blocks
+from plimsoll.slo.statistics.order import Entries, Folded, Ranked, mapped
+
+T = TypeVar("T")
 
 _WINDOWS = 16
-_SLAB = 4_000_000  # values taken at a time: bounds the memory, not the result
+#: So many things that several judges look at are kept with a course.
+_KEPT = 4
+_COMPARE: Mapping[str, Callable[..., Any]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
@@ -65,7 +72,8 @@ class Course:
     ``in_flight``: how many were under way on average. ``span_ns``: how long so many take to send, by the rate offered
     where that is the schedule's, else by the rate at which they ended. ``window`` int64[number]: stretches of the
     schedule with a rate of their own, None where it is constant. ``growing``: the backlog grew to the end, so what
-    comes is worse than what came, and how long the endpoint remembers is no question to a FAIL.
+    comes is worse than what came, and how long the endpoint remembers is no question to a FAIL. ``plain``: every record
+    is measured, and they are in order already.
     """
 
     place: IntArray
@@ -74,6 +82,29 @@ class Course:
     span_ns: int = 0
     window: IntArray | None = None
     growing: bool = False
+    plain: bool = False
+    _kept: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def in_order(self, values: npt.NDArray[Any], rows: IntArray) -> npt.NDArray[Any]:
+        """values[m] of the measured records rows[m], each of them once, in order of due time."""
+        if self.plain and len(rows) == self.number:
+            return values
+        found = np.empty(self.number, values.dtype)
+        has = np.zeros(self.number, np.bool_)
+        found[self.place[rows]] = values
+        has[self.place[rows]] = True
+        return found[has]
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once for each of the last few keys: verdict, budget and bounds look at the same
+        values.
+        """
+        if key not in self._kept:
+            if len(self._kept) >= _KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
 
 
 def course(records: Records, planned: bool = False, growing: bool = False, offered_per_s: float = 0.0) -> Course:
@@ -82,18 +113,36 @@ def course(records: Records, planned: bool = False, growing: bool = False, offer
 
     Requests due at the same moment have no order of their own: they get one by lot.
     """
-    rows = np.flatnonzero(records.in_measure)
-    due = records["due_ns"][rows]
-    order = np.lexsort((np.random.default_rng(2).permutation(len(rows)), due))
-    place = np.full(len(records), -1, np.int64)
-    place[rows[order]] = np.arange(len(rows))
-    done = records["done_ns"][rows]
+    measured = records.in_measure
+    rows = np.arange(len(records)) if bool(measured.all()) else np.flatnonzero(measured)
+    due, done = records["due_ns"][rows], records["done_ns"][rows]
+    order = _by_due(due)
     last = int(max(done.max(), due.max())) if len(rows) else 0
     span = last - int(due.min()) if len(rows) else 0
     under_way = float((np.where(done == -1, last, done) - due).clip(0).sum())
-    window = _windows(due[order]) if planned else None
+    plain = order is None and len(rows) == len(records)
+    if order is not None:
+        rows, due = rows[order], due[order]
+    place = np.full(len(records), -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    window = _windows(due) if planned else None
     sending = round(len(rows) / offered_per_s * 1e9) if offered_per_s > 0 else span
-    return Course(place, len(rows), under_way / span if span > 0 else 0.0, sending, window, growing)
+    return Course(place, len(rows), under_way / span if span > 0 else 0.0, sending, window, growing, plain)
+
+
+def _by_due(due: IntArray) -> IntArray | None:
+    """int64[n]: the positions of ``due`` in ascending order, those of equal ones by lot; None: as they stand."""
+    order = np.argsort(due) if bool((due[1:] < due[:-1]).any()) else None
+    due = due if order is None else due[order]
+    equal = due[1:] == due[:-1]
+    if not equal.any():
+        return order
+    tied = np.flatnonzero(np.append(False, equal) | np.append(equal, False))
+    group = np.cumsum(np.append(False, ~equal))[tied]
+    order = np.arange(len(due)) if order is None else order
+    lot = np.random.default_rng(2).permutation(len(due))[order[tied]]
+    order[tied] = order[tied][np.argsort(group * len(due) + lot)]
+    return order
 
 
 def _windows(due: IntArray) -> IntArray | None:
@@ -108,34 +157,67 @@ def _windows(due: IntArray) -> IntArray | None:
     off = np.abs(took / max(took.mean(), 1.0) - 1)
     if float(off.max()) <= 6 * max(median(within), 0.1) / math.sqrt(count):
         return None
-    return np.minimum(np.searchsorted(edges, np.arange(len(due)), "right") - 1, _WINDOWS - 1)
+    return np.repeat(np.arange(_WINDOWS), np.diff(np.append(edges[:-1], len(due))))
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The values on one side of a limit, which are the bad ones."""
+
+    operator: Literal[">", ">=", "<", "<="]
+    limit: float
+
+    def of(self, values: FloatArray) -> BoolArray:
+        """Which of them."""
+        return np.asarray(_COMPARE[self.operator](values, self.limit))
+
+    def number(self, ordered: Ranked) -> int:
+        """How many of ascending values."""
+        below = int(ordered.searchsorted(self.limit, "left" if self.operator in ("<", ">=") else "right"))
+        return below if self.operator in ("<", "<=") else len(ordered) - below
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values of the requests of a course, ``place`` int64[m] of each among the ``size`` int64[requests] that have one.
+    """Values (``entries``) of the requests of a course: ``at`` int64[records] is the place of each among the ``size``
+    int64[requests] that have one; None: their own position.
 
-    ``memory`` is that of all values; ``growing`` as of the course.
+    ``memory`` is that of all values; ``growing`` as of the course; ``errors``: which requests have the worst value,
+    because they failed, where one did.
     """
 
-    place: IntArray
+    entries: Entries
+    at: IntArray | None
     size: IntArray
     memory: Memory
     growing: bool = False
+    errors: Blocks | None = None
 
     @property
     def nested(self) -> bool:
         """Whether requests have several values each."""
-        return len(self.place) > len(self.size)
+        return self.entries.n > len(self.size)
 
     def count(self, bad: BoolArray, failed: BoolArray | None = None) -> Counted:
         """Evidence about the bad[m] ones; ``failed`` bool[m], of those, have no value: they show too many bad as errors
         do.
         """
-        n, k = len(bad), int(np.count_nonzero(bad))
-        within, requests = 1.0, None
+        errors = self.errors_of(self.entries.row[failed]) if failed is not None and failed.any() else None
+        counts = None
         if self.nested:
-            counts = self._by_request(bad)
+            row = self.entries.row[bad]
+            counts = np.bincount(row if self.at is None else self.at[row], minlength=len(self.size)).astype(np.float64)
+        return self.counted(int(np.count_nonzero(bad)), counts, errors)
+
+    def beyond(self, bad: Beyond, errors: Blocks | None = None) -> Counted:
+        """Evidence about the bad ones; ``errors`` of them are of failures."""
+        counts = self.by_request(bad.of) if self.nested else None
+        return self.counted(bad.number(self.entries.ordered), counts, errors)
+
+    def counted(self, k: int, counts: FloatArray | None, errors: Blocks | None) -> Counted:
+        """Evidence about ``k`` bad values, of nested ones ``counts`` float64[requests] of each."""
+        n, within, requests = self.entries.n, 1.0, None
+        if counts is not None:
             requests = (int(np.count_nonzero(2 * counts > self.size)), len(self.size))
             # Too few to see how values of one request cluster: each request counts as one.
             if len(self.size) < remembered.LEAST:
@@ -143,46 +225,129 @@ class Series:
             elif 0 < k < n:
                 within = _within(counts - k / n * self.size, self.size, k / n)
         design = self.memory.design / self.memory.within * max(self.memory.within, within)
-        errors = None
-        if failed is not None and failed.any():
-            has = np.zeros(len(self.size), bool)
-            has[self.place[failed]] = True
-            errors = blocks_of(has)
         return Counted(n, k, design, self.memory, errors=errors, requests=requests, growing=self.growing)
 
-    def _by_request(self, bad: BoolArray) -> FloatArray:
-        counts = np.zeros(len(self.size))
-        for first in range(0, len(bad), _SLAB):
-            part = slice(first, first + _SLAB)
-            counts += np.bincount(self.place[part][bad[part]], minlength=len(self.size))
-        return counts
+    def errors_of(self, row: IntArray) -> Blocks:
+        """The requests of these records against all that have a value, in order."""
+        has = np.zeros(len(self.size), np.bool_)
+        has[row if self.at is None else self.at[row]] = True
+        return blocks_of(has)
+
+    def by_request(self, bad: Callable[[FloatArray], BoolArray]) -> FloatArray:
+        """float64[requests]: how many bad values each has, in order."""
+        counts = np.zeros(len(self.size if self.at is None else self.at))
+        for values, row in self.entries.slabs():
+            _add(counts, row[bad(values)])
+        return counts if self.at is None else self.in_order(counts)
+
+    def in_order(self, of_records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What each record has, of those that have a value, in order."""
+        if self.at is None:
+            return of_records
+        found = np.empty(len(self.size), of_records.dtype)
+        has = self.at >= 0
+        found[self.at[has]] = of_records[has]
+        return found
 
 
 def series(values: FloatArray, row: IntArray, along: Course) -> Series:
     """Lay values[m] of the records at row[m] along a course; a larger value is a worse one, or the other way round."""
-    on = along.place[row]
-    count = np.bincount(on, minlength=along.number)
-    has = count > 0
-    place = (np.cumsum(has) - 1)[on]
-    size = count[has]
-    score = remembered.ranks(values)
-    window = None if along.window is None else along.window[has]
-    if len(values) == len(size):
-        ordered = np.empty(len(size))
-        ordered[place] = score
-        return Series(place, size, remembered.of_ranks(ordered, along.in_flight, window), along.growing)
-    summed: FloatArray = np.bincount(place, score, minlength=len(size)).astype(np.float64)
+    return lay(Entries((values, row)), along)
+
+
+def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
+    """The same of values that may be in no memory. ``worst``: what failures are, where some are among them."""
+    if entries.plain and along.plain and along.number == entries.n:
+        at, size, window = None, np.broadcast_to(np.int64(1), (entries.n,)), along.window
+    else:
+        at, size, window = _places(entries, along)
+    bare = Series(entries, at, size, remembered.independent(len(size)), along.growing)
+    if worst is not None:
+        failed = [row[values == worst] for values, row in entries.slabs()]
+        bare = replace(bare, errors=bare.errors_of(np.concatenate(failed)))
+    if not bare.nested:
+        score = remembered.centred_ranks(entries)
+        ordered = score
+        if at is not None:
+            ordered = np.empty(len(size))
+            ordered[at[entries.row]] = score
+        return replace(bare, memory=remembered.of_ranks(ordered, along.in_flight, window))
     if len(size) < remembered.LEAST:
-        return Series(place, size, remembered.independent(len(size)), along.growing)
-    within = max(1.0, float(np.square(summed).mean()) / max(float(np.square(score).mean() * size.mean()), 1e-300))
-    for level in (0.9, 0.99):  # whole requests may be slow without showing in the ranks of all their values
-        above = np.bincount(place[score > level - 0.5], minlength=len(size))
-        share = float(above.sum()) / max(len(values), 1)
+        return bare
+    spread = _spread(bare)
+    summed = spread.summed
+    within = max(1.0, float(np.square(summed).mean()) / max(spread.square * float(size.mean()), 1e-300))
+    for above in spread.above:
+        share = float(above.sum()) / max(entries.n, 1)
         if 0 < share < 1:
             within = max(within, _within(above - share * size, size, share))
     found = remembered.of_ranks(summed, along.in_flight, window)
-    memory = Memory(found.requests, found.time, found.own, found.doubt, within)
-    return Series(place, size, memory, along.growing)
+    return replace(bare, memory=replace(found, within=within))
+
+
+#: Whole requests may be slow without showing in the ranks of all their values: shares of values below these ranks.
+_LEVELS = (0.9, 0.99)
+
+
+class _Spread(NamedTuple):
+    """Of each request the sum of its ranks about their mean, float64[requests], and how many lie above each of the
+    levels; ``square``: the mean square of all.
+    """
+
+    summed: FloatArray
+    square: float
+    above: tuple[FloatArray, ...]
+
+
+def _spread(laid: Series) -> _Spread:
+    """How ranks lie in the requests that have several values; of many values in two passes, with whole sums."""
+    entries, at, size = laid.entries, laid.at, laid.size
+    if not isinstance(entries.ordered, Folded):
+        score = remembered.centred_ranks(entries)
+        place = entries.row if at is None else at[entries.row]
+        above = [np.bincount(place[score > level - 0.5], minlength=len(size)).astype(np.float64) for level in _LEVELS]
+        summed = np.bincount(place, score, minlength=len(size)).astype(np.float64)
+        return _Spread(summed, float(np.square(score).mean()), tuple(above))
+    known = remembered.sample(entries)
+    places, twice = remembered.Places(known, many=True), 2.0 * len(known)
+    sums, squares = np.zeros(len(size if at is None else at)), 0.0
+    for values, row in entries.slabs():
+        rank = places.twice(values)
+        _add(sums, row, rank)
+        squares += float(np.square(rank / twice).sum())
+    mean = float(sums.sum()) / twice / entries.n
+
+    def beyond(level: float) -> FloatArray:
+        return laid.by_request(lambda values: places.twice(values) / twice - mean > level - 0.5)
+
+    summed = laid.in_order(sums) / twice - mean * size
+    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, _LEVELS)))
+
+
+def _add(totals: FloatArray, row: IntArray, weights: IntArray | None = None) -> None:
+    """Add the weights of one slab, or 1 each, to those of their records."""
+    if len(row):
+        first = int(row[0])
+        found = np.bincount(row - first, weights)
+        totals[first : first + len(found)] += found
+
+
+def _places(entries: Entries, along: Course) -> tuple[IntArray, IntArray, IntArray | None]:
+    """(place of each record among those with a value, or -1; how many values each of these has; its window)."""
+    sizes = entries.sizes
+    if sizes is None:
+        sizes = np.bincount(entries.row, minlength=len(along.place))
+    valued = sizes > 0
+    at = np.where(valued, along.place, -1)
+    number, window = int(np.count_nonzero(valued)), along.window
+    if number < along.number:
+        has = np.zeros(along.number, np.bool_)
+        has[at[valued]] = True
+        at[valued] = (np.cumsum(has) - 1)[at[valued]]
+        window = None if window is None else window[has]
+    size = np.empty(number, np.int64)
+    size[at[valued]] = sizes[valued]
+    return at, size, window
 
 
 def _within(event: FloatArray, size: IntArray, share: float) -> float:
@@ -372,46 +537,66 @@ def bounds(
     floor: float = 0.0,
     failed: BoolArray | None = None,
 ) -> tuple[float, float]:
-    """Lower and upper bound of the p-quantile of values[m], m > 0, laid along ``laid``; each alone at ``confidence``.
+    """``bounds_of`` values[m], m > 0, laid along ``laid``; ``failed`` bool[m]: those that are the worst there is
+    because a request has none.
+    """
+    row = laid.entries.row
+    errors = laid.errors_of(row[failed]) if failed is not None and failed.any() else None
+    given = replace(laid, entries=Entries((values, row), sizes=laid.entries.sizes), errors=errors)
+    return bounds_of(given, p, confidence, upward=upward, scaled=scaled, floor=floor)
+
+
+def bounds_of(
+    laid: Series,
+    p: Fraction,
+    confidence: sure.Probability = "0.95",
+    *,
+    upward: bool = True,
+    scaled: bool = False,
+    floor: float = 0.0,
+) -> tuple[float, float]:
+    """Lower and upper bound of the p-quantile of values along a course, one at least; each alone at ``confidence``.
 
     ``upward``: larger values are worse, or better (False). ``scaled``: multiples of a value mean something, so distance
-    counts. ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it. ``failed`` bool[m]:
-    values that are the worst there is because a request has none.
+    counts. ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it.
     """
     alpha = float(1 - exact(confidence))
+    ordered = laid.entries.ordered
     if upward:
-        ordered = np.sort(values)
-        low, high = _by_number(values, ordered, laid, p, confidence, failed)
-        near, far = _by_distance(ordered, laid, p, confidence, scaled, failed, alpha)
+        low, high = _by_number(laid, ordered, p, confidence, upward)
+        near, far = _by_distance(ordered, laid, p, confidence, scaled, alpha)
         return max(low, near, floor), min(high, far)
-    ordered = np.sort(-values)
-    low, high = _by_number(-values, ordered, laid, 1 - p, confidence, failed)
-    with np.errstate(divide="ignore"):
-        turned = -1 / ordered if scaled else ordered
-    near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, failed, alpha)
+    negative = mapped(ordered, np.negative, falls=True)
+    low, high = _by_number(laid, negative, 1 - p, confidence, upward)
+    turned = mapped(ordered, _inverse, falls=True) if scaled else negative
+    near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, alpha)
     if scaled:
         return max(-high, 1 / far if far > 0 else math.inf, floor), min(-low, 1 / near if near > 0 else math.inf)
     return max(-high, -far, floor), min(-low, -near)
 
 
+def _inverse(values: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return -1 / -values
+
+
 def _by_number(
-    values: FloatArray,
-    ordered: FloatArray,
-    laid: Series,
-    p: Fraction,
-    confidence: sure.Probability,
-    failed: BoolArray | None,
+    laid: Series, ordered: Ranked, p: Fraction, confidence: sure.Probability, upward: bool
 ) -> tuple[float, float]:
-    """Where larger values are worse; ``ordered``: the values, ascending. (-inf, inf): no bound."""
-    n = len(values)
+    """Where larger values of ``ordered`` are worse: the values of ``laid``, ascending, or (not ``upward``) their
+    negatives. (-inf, inf): no bound.
+    """
+    n = len(ordered)
     limit, alpha = 1 - p, float(1 - exact(confidence))
     lower, upper = sure.order_statistic_bounds(n, p, confidence, sides=1)
 
     def beyond(rank: int) -> Counted:
-        return laid.count(values > ordered[rank - 1], failed)
+        value = float(ordered[rank - 1])
+        return laid.beyond(Beyond(">", value) if upward else Beyond("<", -value), laid.errors)
 
     def from_on(rank: int) -> Counted:
-        return laid.count(values >= ordered[rank - 1], failed)
+        value = float(ordered[rank - 1])
+        return laid.beyond(Beyond(">=", value) if upward else Beyond("<=", -value), laid.errors)
 
     above = _first(lambda rank: p_few(beyond(rank), limit) <= alpha, upper, n)
     below = _first(lambda rank: p_many(from_on(n + 1 - rank), limit) <= alpha, n + 1 - lower, n)
@@ -420,13 +605,7 @@ def _by_number(
 
 
 def _by_distance(
-    ordered: FloatArray,
-    laid: Series,
-    p: Fraction,
-    confidence: sure.Probability,
-    scaled: bool,
-    failed: BoolArray | None,
-    alpha: float,
+    ordered: Ranked, laid: Series, p: Fraction, confidence: sure.Probability, scaled: bool, alpha: float
 ) -> tuple[float, float]:
     """The largest limit that is shown to be broken and the nearest that is shown to be kept, where the bare number
     agrees.
@@ -439,13 +618,13 @@ def _by_distance(
         near = min(float(ordered[lower - 1]), _multiple(ordered, float(limit), alpha, scaled))
     if scaled and upper <= len(ordered):
         # What a limit beyond all of them asks beside distance: few failures, and requests enough.
-        rest = laid.count(np.zeros(len(ordered), bool), failed)
+        rest = laid.counted(0, np.zeros(len(laid.size)) if laid.nested else None, laid.errors)
         if p_few(replace(rest, design=1.0), limit) <= alpha:
             far = max(float(ordered[upper - 1]), _far(ordered, laid, float(limit), alpha))
     return near, far
 
 
-def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> float:
+def _far(ordered: Ranked, laid: Series, allowed: float, alpha: float) -> float:
     """The nearest limit that passes by distance."""
     base, bulk = distance.least_of(ordered), distance.bulk_of(ordered, laid.memory, allowed)
     if bulk <= base or math.isinf(bulk):
@@ -454,16 +633,16 @@ def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> flo
     return min(bulk * factor, base + (bulk - base) * factor * distance.FROM_BASE)
 
 
-def _multiple(ordered: FloatArray, allowed: float, alpha: float, scaled: bool) -> float:
+def _multiple(ordered: Ranked, allowed: float, alpha: float, scaled: bool) -> float:
     """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf: none."""
-    finite = ordered[: np.searchsorted(ordered, np.inf)]
+    finite = int(ordered.searchsorted(math.inf))
     found = -math.inf
     for multiple in (1.0, *distance.MULTIPLES) if scaled else (1.0,):
         least = distance.tail(allowed, multiple) / alpha * len(ordered)
-        of = ordered if multiple == 1.0 else finite  # failures are beyond the limit, and no multiple of it
-        rank = len(of) - math.ceil(least)
-        if 0 <= rank < len(of):
-            found = max(found, float(of[rank]) / multiple)
+        of = len(ordered) if multiple == 1.0 else finite  # failures are beyond the limit, and no multiple of it
+        rank = of - math.ceil(least)
+        if 0 <= rank < of:
+            found = max(found, float(ordered[rank]) / multiple)
     return max(found, distance.whole_beyond(ordered)) if scaled and alpha >= 0.05 else found
 
 

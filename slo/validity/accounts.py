@@ -43,16 +43,27 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class Sums:
-    """The sums of rows that come a part at a time, in any order."""
+    """The sums of rows that come a part at a time, in any order; ``digests``: those of the rows that are counted."""
 
     def __init__(self) -> None:
         self._found: dict[str, int] = {}
+        self.digests: dict[int, int] = {}
 
-    def add(self, records: Records) -> None:
-        """These rows too."""
-        for rows in blocks(records.chunk_offsets):
-            for name, terms in _terms(records, *rows):
+    def add(self, records: Records, counted: BoolArray | None = None) -> None:
+        """These rows too. ``counted`` bool[n]: what their workers' digests are of; None: of none."""
+        for begin, end in blocks(records.chunk_offsets):
+            total = None if counted is None else np.zeros(end - begin, np.uint64)
+            for name, terms in _terms(records, begin, end):
                 self._found[name] = (self._found.get(name, 0) + int(terms.sum())) % (1 << 64)
+                if total is not None:
+                    total += terms
+            if total is not None and counted is not None:
+                here = counted[begin:end]
+                self.add_digests(_by_worker(records["worker"][begin:end][here], total[here]))
+
+    def add_digests(self, more: Mapping[int, int]) -> None:
+        """Those of rows that were left out."""
+        _add(self.digests, more)
 
     def texts(self) -> dict[str, str]:
         """Per column and list the sum of the hashes of its values, each with its query, sample and phase: 16 hex
@@ -75,10 +86,24 @@ def digests(records: Records) -> dict[int, int]:
         total = np.zeros(end - begin, np.uint64)
         for _, terms in _terms(records, begin, end):
             total += terms
-        worker = records.columns["worker"][begin:end]
-        for one in [int(worker[0])] if bool((worker == worker[0]).all()) else np.unique(worker).tolist():
-            found[one] = (found.get(one, 0) + int(total[worker == one].sum())) % (1 << 64)
+        _add(found, _by_worker(records["worker"][begin:end], total))
     return found
+
+
+def _add(found: dict[int, int], more: Mapping[int, int]) -> None:
+    for worker, total in more.items():
+        found[worker] = (found.get(worker, 0) + total) % (1 << 64)
+
+
+def _by_worker(worker: IntArray, total: Hashes) -> dict[int, int]:
+    if not len(worker):
+        return {}
+    if bool((worker == worker[0]).all()):
+        return {int(worker[0]): int(total.sum())}
+    order = np.argsort(worker.astype(COLUMNS["worker"]), kind="stable")
+    ordered = worker[order]
+    begins = np.flatnonzero(np.append(True, np.diff(ordered) != 0))
+    return dict(zip(ordered[begins].tolist(), np.add.reduceat(total[order], begins).tolist(), strict=True))
 
 
 def altered(now: Mapping[str, str], sealed: Mapping[str, str], held: Collection[str] = ()) -> list[str]:

@@ -132,7 +132,7 @@ def test_a_timeline_of_few_marks_is_off_by_less_than_the_rows_between_two(
     monkeypatch.setattr("plimsoll.scenarios.plan.blocks.MARKS", 500)
     made = spec.parse({**scenario, "stop": {"min_queries": 5 * BLOCK, "min_duration": "0s"}}).blocks(300)
     plan, timeline = made.whole(), made.extent().timeline
-    assert timeline.step == 128
+    assert timeline.step == 256
     assert len(timeline.due_ns) <= 500
     times = np.linspace(-10, plan.due_ns[-1] + 10, 10_000).astype(np.int64)
     exact = plan.offsets[np.searchsorted(plan.due_ns, times, side="left")]

@@ -17,16 +17,20 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.outputs import gather, scores_of
 from plimsoll.harness.run import rundir
+from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.judged import judge
+from plimsoll.harness.run.planned import END, Cursor
 from plimsoll.harness.run.promises import Promises
-from plimsoll.harness.run.rundir import RunDirectory, Sealed, _missing, open_sealed, seal
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
+from plimsoll.harness.run.sealing import Missing
 from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.series.one_run import _tidy
 from plimsoll.scenarios.flags import with_flags
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import tables
-from plimsoll.slo.records.records import Status, empty
+from plimsoll.slo.records.records import Status
 from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.unit.harness.capacity_folders import md1, sealed
 from tests.unit.harness.sealed_runs import records
@@ -45,7 +49,8 @@ def test_a_dead_workers_rows_are_those_that_it_was_dealt_up_to_its_death(dealing
     plan, t0_ns = sessions(60), 10**15
     members = [Member(index, done={}) for index in range(4)]
     members[2] = Member(2, death="was killed", died_ns=t0_ns + 30_000_000)
-    rows = _missing(plan, members, empty(), t0_ns, dealing)
+    whole = cut(plan)
+    rows = Missing(whole, members, Gathered([], [], 1), t0_ns, dealing).rows(Cursor(whole).until(END))
     assert rows["query_id"].tolist() == list(range(60))
     for index in range(4):
         mine = plan.shard(index, 4, dealing).query_id

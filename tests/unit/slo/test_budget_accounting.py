@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from plimsoll.slo.objectives.budget import tally
 from plimsoll.slo.objectives.ledger import PERIOD_NS, Ledger, has_budget, ledger_of
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
@@ -108,11 +109,16 @@ def gaps() -> Records:
     )
 
 
-def test_gaps_are_entries_at_the_due_time_of_their_request_in_their_order() -> None:
+def test_gaps_are_counted_at_the_due_time_of_their_request() -> None:
     found = drawn("p90(itl) <= 20ns", gaps())
     assert found.entry == "gap"
-    assert found.accounts[0].at_ns.tolist() == [0, 0, S, S, S, 2 * S]
-    assert found.accounts[0].bad.tolist() == [0, 0, 0, 1, 0, 1]
+    account = found.accounts[0]
+    assert account.at_ns.tolist() == [0, S, 2 * S]
+    assert account.bad.tolist() == [0, 1, 1]
+    assert account.sizes is not None
+    assert account.sizes.tolist() == [2, 3, 1]
+    assert account.between(-1, S) == (1.0, 5)
+    assert (tally(account).n.tolist(), tally(account).bad.tolist()) == ([0, 2, 5, 6], [0, 0, 1, 2])
 
 
 def test_an_indicator_without_values_gives_an_account_without_entries() -> None:
@@ -122,8 +128,10 @@ def test_an_indicator_without_values_gives_an_account_without_entries() -> None:
 
 def test_what_was_never_due_counts_from_the_start() -> None:
     found = drawn("ratio(error) <= 1%", some(due_ns=[0, S, 2 * S, -1, 3 * S]))
-    assert found.accounts[0].at_ns.tolist() == [0, 0, S, 2 * S, 3 * S]
-    assert found.accounts[0].bad.tolist() == [0, 1, 0, 0, 0]
+    account = found.accounts[0]
+    assert account.at_ns.tolist() == [0, 0, S, 2 * S, 3 * S]
+    # Two are due at t0, in no order: one of them failed.
+    assert (tally(account).n.tolist(), tally(account).bad.tolist()) == ([0, 2, 3, 4, 5], [0, 1, 1, 1, 1])
 
 
 @pytest.mark.parametrize("text", ["p99(ttft) <= 200ms", "ratio(error) <= 1%", "ratio(good) >= 99%"])

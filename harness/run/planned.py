@@ -1,0 +1,187 @@
+"""The samples of a plan in the order in which a run's rows are sealed, and rows held against them.
+
+A sample has a key: a number that rises with its query and its place in it. Plans and rows come in blocks of rising
+keys, so that neither is ever in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.plan import IntArray, Plan
+from plimsoll.slo.records.records import BoolArray
+
+#: Keys of the measured rows begin here; those of the warm-up come before.
+MEASURED = 1 << 60
+#: Beyond every key.
+END = 1 << 62
+#: Samples made at a time.
+_STEP = 1 << 16
+#: How rows differ from their plan, in the order in which it is said.
+_STRANGE = "are not in the plan"
+_PAYLOAD = "carry another payload than planned"
+_DUE = "have another due time than planned"
+
+#: What a plan decides of rows: query, sample, payload and due time, int64[n] each.
+Columns = tuple[IntArray, IntArray, IntArray, IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Consecutive samples of a plan, int64[m] each. ``place``: their numbers in the whole plan."""
+
+    key: IntArray
+    query_id: IntArray
+    sample_ix: IntArray
+    payload_ix: IntArray
+    due_ns: IntArray
+    place: IntArray
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def part(self, rows: slice | BoolArray) -> Samples:
+        """Some of them."""
+        return Samples(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+class Cursor:
+    """Takes the samples of a plan one after another. ``width``: more than any place of a sample in its query."""
+
+    def __init__(self, plan: Blocks) -> None:
+        self.width = max(1, plan.extent().widest)
+        self._coming = self._expanded(plan)
+        self._held: list[Samples] = []
+
+    def until(self, key: int) -> Samples:
+        """The samples before this key that were not taken yet."""
+        while (not self._held or self._held[-1].key[-1] < key) and self._more():
+            pass
+        held = _joined(self._held)
+        end = int(np.searchsorted(held.key, key))
+        self._held = [held.part(slice(end, None))] if end < len(held) else []
+        return held.part(slice(0, end))
+
+    def ahead(self, most: int) -> int:
+        """The key of the sample after so many more; ``END`` where there are no more than those."""
+        n = sum(map(len, self._held))
+        while n <= most and self._more():
+            n += len(self._held[-1])
+        for held in self._held:
+            if most < len(held):
+                return int(held.key[most])
+            most -= len(held)
+        return END
+
+    def _more(self) -> bool:
+        more = next(self._coming, None)
+        if more is not None:
+            self._held.append(more)
+        return more is not None
+
+    def _expanded(self, plan: Blocks) -> Iterator[Samples]:
+        place = 0
+        for piece in plan:
+            single = piece.n_samples == piece.n_queries
+            for begin in range(0, piece.n_samples, _STEP):
+                at = np.arange(begin, min(begin + _STEP, piece.n_samples))
+                row = at if single else np.searchsorted(piece.offsets, at, side="right") - 1
+                query = piece.query_id[row]
+                # A plan has the samples of a query in order: place and number are one.
+                key = MEASURED + keys(query, at - piece.offsets[row], self.width)
+                columns = piece.sample_ix[at], piece.payload_ix[at], piece.due_ns[row], at + place
+                yield Samples(key, query, *columns)
+            place += piece.n_samples
+
+
+def keys(query: IntArray, sample: IntArray, width: int) -> IntArray:
+    """int64[n], from 0 to below ``MEASURED``: never falls where query, and within it sample, rises.
+
+    No two samples share one whose place is below ``width``, but for queries that no run reaches.
+    """
+    found = np.clip(query, 0, MEASURED // width - 1)
+    return found if width == 1 else found * width + np.clip(sample, 0, width - 1)
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    if len(parts) == 1:
+        return parts[0]
+    names = [field.name for field in fields(Samples)]
+    return Samples(
+        *(np.concatenate([getattr(part, name) for part in parts] or [np.empty(0, np.int64)]) for name in names)
+    )
+
+
+def places(query: IntArray, sample: IntArray, samples: Samples, width: int) -> tuple[IntArray, BoolArray]:
+    """Where among these samples each row's is, and whether it is there at all."""
+    if not len(samples):
+        return np.zeros(len(query), np.int64), np.zeros(len(query), np.bool_)
+    key = MEASURED + keys(query, sample, width)
+    at = np.minimum(np.searchsorted(samples.key, key), len(samples) - 1)
+    return at, np.asarray((samples.query_id[at] == query) & (samples.sample_ix[at] == sample))
+
+
+class Differences:
+    """What in the rows of the planned load is not of this plan: one text for each kind, with the first row.
+
+    Of an open loop everything planned must be there, once and as planned. A closed loop decides when a query is due,
+    and how many there are: what a query carries was planned. ``plan``: its head; of a closed loop all of it.
+    """
+
+    def __init__(self, plan: Plan, width: int) -> None:
+        self._plan, self._width = plan, width
+        self._found: dict[str, tuple[int, str]] = {}
+        self._rows = self._planned = self._again = self._missing = 0
+
+    def add(self, rows: Columns, samples: Samples | None) -> None:
+        """The next rows, warm-up left out, and of an open loop all samples that were planned among them."""
+        query, sample, payload, due = rows
+        if samples is None:
+            self._add_closed(query, sample, payload)
+            return
+        self._rows, self._planned = self._rows + len(query), self._planned + len(samples)
+        pairs = (query, "query_id"), (sample, "sample_ix"), (payload, "payload_ix"), (due, "due_ns")
+        if all(np.array_equal(column, getattr(samples, name)) for column, name in pairs):
+            return
+        at, known = places(query, sample, samples, self._width)
+        self._report(~known, _STRANGE, query, sample)
+        if not len(samples):
+            return
+        self._report(known & (payload != samples.payload_ix[at]), _PAYLOAD, query, sample)
+        self._report(known & (due != samples.due_ns[at]), _DUE, query, sample)
+        times = np.bincount(at[known], minlength=len(samples))
+        self._again += int((times > 1).sum())
+        self._missing += int((times == 0).sum())
+
+    def _add_closed(self, query: IntArray, sample: IntArray, payload: IntArray) -> None:
+        plan = self._plan
+        of_row, most = query % plan.n_queries, plan.stop.max_queries
+        known = (query >= 0) & (sample >= 0) & (sample < np.diff(plan.offsets)[of_row])
+        known &= True if most is None else query < most
+        at = np.where(known, plan.offsets[of_row] + sample, 0)
+        known &= plan.sample_ix[at] == sample
+        self._report(~known, _STRANGE, query, sample)
+        # Users of Locust make their own payloads: -1.
+        self._report(known & (payload != plan.payload_ix[at]) & (payload != -1), _PAYLOAD, query, sample)
+
+    def _report(self, bad: BoolArray, what: str, query: IntArray, sample: IntArray) -> None:
+        at = np.flatnonzero(bad)
+        if len(at):
+            count, first = self._found.get(what, (0, f"query {query[at[0]]} sample {sample[at[0]]}"))
+            self._found[what] = (count + len(at), first)
+
+    def texts(self) -> list[str]:
+        """Of all rows so far."""
+        if not self._plan.cyclic and not self._planned and self._rows:
+            return [f"{self._rows} rows are not in the plan, which is empty"]
+        kinds = [what for what in (_STRANGE, _PAYLOAD, _DUE) if what in self._found]
+        found = [f"{self._found[what][0]} rows {what} (first: {self._found[what][1]})" for what in kinds]
+        if self._again:
+            found.append(f"{self._again} planned samples have more than one row")
+        if self._missing:
+            found.append(f"{self._missing} planned samples have no row")
+        return found

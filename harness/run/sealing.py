@@ -1,0 +1,206 @@
+"""The rows of a run as they are sealed, block by block: those that were recorded, and one for each that nobody did.
+
+What only the whole run can say of itself (how many queries there were, what every worker's account is worth, what is
+not as planned) is counted on the way, so that nothing but one block is ever in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from plimsoll.harness.run import accounts
+from plimsoll.harness.run.gathered import Gathered, Taken
+from plimsoll.harness.run.planned import END, Cursor, Differences, Samples, places
+from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.plan import Dealing, dealt
+from plimsoll.slo.records import cancelled
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
+from plimsoll.slo.records.tables import BLOCK_ROWS
+from plimsoll.slo.validity.accounts import DIED, GONE, LOST, digests
+from plimsoll.slo.validity.generator import GeneratorFacts
+
+_UNSENT = "not sent before the run ended"
+#: Errors of rows that stand for what nobody recorded.
+_NOT_RECORDED = (_UNSENT, *LOST)
+
+Chosen = Callable[[IntArray], BoolArray]
+
+
+class Rows:
+    """All rows of a run in order, at least one block; each pass over them counts anew.
+
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose. Raises HarnessFault for a segment that
+    can't be read a second time.
+    """
+
+    def __init__(
+        self, gathered: Gathered, plan: Blocks, members: Sequence[Member], missing: Missing, chosen: Chosen | None
+    ) -> None:
+        self._gathered, self._plan, self._members = gathered, plan, members
+        self._missing, self._chosen = missing, chosen
+        self._head = plan.head
+        self._known = plan.whole() if self._head.cyclic else self._head
+        self._reset()
+
+    def _reset(self) -> None:
+        self._ledger = accounts.Ledger(self._known, self._members)
+        self._differences = Differences(self._known, self._gathered.width)
+        self._cursor = None if self._head.cyclic else Cursor(self._plan)
+        self._missing.reset()
+        self._planned = self._samples = self._queries = self._due_ns = self._done_ns = 0
+        self._last_query: int | None = None
+
+    def __iter__(self) -> Iterator[Records]:
+        self._reset()
+        begin, n = 0, 0
+        while begin < END:
+            ahead = self._cursor.ahead(BLOCK_ROWS) if self._cursor is not None else END
+            end = min(self._gathered.end_of_block(begin), ahead)
+            block = self._block(begin, end)
+            n += len(block)
+            begin = end
+            if len(block) or (begin >= END and not n):
+                yield block
+
+    def _block(self, begin: int, end: int) -> Records:
+        gathered = self._gathered
+        rows, _ = gathered.joined(gathered.take(begin, end))
+        recorded = ~made_up(rows)
+        samples = self._cursor.until(end) if self._cursor is not None else None
+        if samples is not None:
+            lost = self._lost(rows, samples)
+            if bool(lost.any()):
+                more = self._missing.rows(samples.part(lost))
+                rows, order = gathered.joined([Taken.all(part, gathered.width) for part in (rows, more) if len(part)])
+                recorded = np.append(recorded, np.zeros(len(more), np.bool_))[order]
+        self._count(rows, samples)
+        self._ledger.add(rows, recorded)
+        return self._sealed(rows, recorded)
+
+    def _lost(self, rows: Records, samples: Samples) -> BoolArray:
+        """bool[m]: nobody recorded this sample."""
+        here = rows.in_measure
+        query, sample = rows["query_id"][here], rows["sample_ix"][here]
+        if np.array_equal(query, samples.query_id) and np.array_equal(sample, samples.sample_ix):
+            return np.zeros(len(samples), np.bool_)
+        at, known = places(query, sample, samples, self._gathered.width)
+        lost = np.ones(len(samples), np.bool_)
+        lost[at[known]] = False
+        return lost
+
+    def _count(self, rows: Records, samples: Samples | None) -> None:
+        query = rows["query_id"]
+        here = rows.in_measure
+        mine = query[here]
+        if len(mine):
+            self._queries += int((np.diff(mine) != 0).sum()) + (int(mine[0]) != self._last_query)
+            self._last_query = int(mine[-1])
+            self._due_ns = max(self._due_ns, int(rows["due_ns"][here].max()))
+            self._done_ns = max(self._done_ns, int(rows["done_ns"][here].max()))
+        self._planned += len(mine)
+        self._samples += len(samples) if samples is not None else 0
+        load = rows["phase"] != Phase.WARMUP
+        columns = [rows[name][load] for name in ("sample_ix", "payload_ix", "due_ns")]
+        self._differences.add((query[load], *columns), samples)
+
+    def _sealed(self, rows: Records, recorded: BoolArray) -> Records:
+        """With those set apart that were cancelled on purpose, and entered in the books."""
+        books = self._ledger.books
+        marked = rows if self._chosen is None else cancelled.marked(rows, self._chosen(rows["query_id"]))
+        apart = cancelled.chosen(marked)
+        books.add(marked, recorded & ~apart)
+        if bool((apart & recorded).any()):  # their worker knew nothing of that
+            books.add_digests(digests(rows.select(apart & recorded)))
+        return marked
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Of the columns, as ``slo/validity/accounts.py`` has them."""
+        return self._ledger.books.texts()
+
+    def facts(self, known: GeneratorFacts) -> GeneratorFacts:
+        """The facts with what the last pass has counted."""
+        facts = self._ledger.settled(known, self._gathered.names)
+        return replace(
+            facts,
+            planned=facts.planned or self._planned,
+            planned_queries=facts.planned_queries or self._queries,
+            # What LoadGen compares with min_duration: when the last query was due; of a single one, when it was over.
+            elapsed_ns=self._due_ns if self._queries > 1 else self._done_ns,
+            plan_samples=self._samples if self._head.open_loop else 0,
+            plan_faults=tuple(self._differences.texts()),
+        )
+
+
+class Missing:
+    """Makes rows for planned samples that no worker recorded.
+
+    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
+    that it recorded more than came; UNSENT otherwise.
+    """
+
+    def __init__(
+        self, plan: Blocks, members: Sequence[Member], gathered: Gathered, t0_ns: int, dealing: Dealing
+    ) -> None:
+        first = list(islice(plan, 2))
+        self._only = first[0] if len(first) == 1 else None
+        self._owners: IntArray | None = None
+        self._members, self._dealing = members, dealing
+        self._dead = np.array([member.done is None for member in members], dtype=bool)
+        self._until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
+        self._gone = {member.index: accounts.gone(member, gathered.rows[member.index]) for member in members}
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin at the first sample."""
+        self._left = dict(self._gone)
+
+    def rows(self, samples: Samples) -> Records:
+        """A row for each of the next samples of which there is none."""
+        n, owner = len(samples), self._owner(samples)
+        lost = self._dead[owner] & (samples.due_ns <= self._until[owner])
+        taken = np.zeros(n, dtype=bool)
+        for index, left in self._left.items():
+            mine = np.flatnonzero(owner == index)[:left]
+            taken[mine] = True
+            self._left[index] = left - len(mine)
+        why = np.where(lost, 0, np.where(taken, 1, 2))
+        said = np.unique(why, return_index=True)
+        texts = said[0][np.argsort(said[1])]  # in the order in which they come first
+        place = np.empty(3, np.int64)
+        place[texts] = np.arange(len(texts))
+        columns: dict[str, Any] = {
+            name: np.broadcast_to(column, n).copy() for name, column in rec.from_columns(1).columns.items()
+        }
+        columns |= {name: getattr(samples, name) for name in ("query_id", "sample_ix", "payload_ix", "due_ns")}
+        columns["status"] = np.where(lost | taken, int(Status.UNFINISHED), int(Status.UNSENT)).astype(np.int8)
+        columns |= {"worker": owner.astype(np.int16), "error": place[why].astype(np.int32)}
+        errors = tuple((DIED, GONE, _UNSENT)[at] for at in texts.tolist())
+        return Records(MappingProxyType(columns), np.empty(0, np.int64), np.zeros(n + 1, np.int64), errors)
+
+    def _owner(self, samples: Samples) -> IntArray:
+        """Whose each sample was."""
+        n = max(1, len(self._members))
+        if self._only is None:
+            return dealt(samples.query_id, n, self._dealing)
+        if self._owners is None:
+            self._owners = self._only.owners(n, self._dealing)
+        return self._owners[samples.place]
+
+
+def made_up(records: Records) -> BoolArray:
+    """Which rows stand for what nobody recorded."""
+    texts = [at for at, text in enumerate(records.errors) if text in _NOT_RECORDED]
+    if not texts:
+        return np.zeros(len(records), dtype=bool)
+    never = np.isin(records["status"], (Status.UNFINISHED, Status.UNSENT)) & (records["phase"] != Phase.WARMUP)
+    found: BoolArray = never & np.isin(records["error"], texts)
+    return found
