@@ -45,6 +45,13 @@ def announced(group: str) -> list[EntryPoint]:
     return sorted(every().select(group=group), key=lambda point: point.name)
 
 
+def packages() -> dict[str, str]:
+    """The outside packages that announce plug-ins, and their versions."""
+    groups = sorted(group for group in every().groups if group.startswith("plimsoll."))
+    found = (point.dist for group in groups for point in announced(group))
+    return {of.name: of.version for of in found if of is not None}
+
+
 @cache
 def every() -> Any:  # EntryPoints; SelectableGroups before Python 3.12
     """Looking through all installed packages takes as long as importing two of our rooms: once is enough."""

@@ -150,9 +150,22 @@ def test_an_objective_on_a_metric_that_fails_is_an_error_and_the_records_are_kep
     env = install("indicators", "mine = outside_broken:RAISES_LATE")
     done = plimsoll(*NULL, "--slo", "p50(raises) <= 1s", "--out", "r", cwd=tmp_path, env=env)
     one_error(done, "compute of raises failed", "the records are whole in r: then `plimsoll report r` judges them")
+    assert json.loads((tmp_path / "r" / "manifest.json").read_text())["plugins"] == {"acme-outside": "2"}
     again = plimsoll_here("gate", "r", "--slo", "p50(latency) <= 10s", cwd=tmp_path)
     assert again.returncode in (0, 4), again.stderr  # 4: the machine was too busy
     one_error(plimsoll_here("gate", "r", "--slo", "p50(raises) <= 1s", cwd=tmp_path), "compute of raises failed")
+
+
+def test_who_lacks_the_package_of_a_runs_plug_in_is_told_its_name(tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "plugins": {"acme-outside": "2"}}))
+    done = plimsoll_here("gate", str(run), "--slo", "p50(waited) <= 1s", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "indicator waited is not known" in done.stderr
+    assert "error: the run was made with plug-ins of acme-outside 2, not installed here" in done.stderr
+    report = json.loads(plimsoll_here("gate", str(run), *SLO, "--json", cwd=tmp_path).stdout)
+    assert [text for text in report["warnings"] if "acme-outside 2, not installed here" in text]
 
 
 # -- formats ------------------------------------------------------------------------------------------------------
