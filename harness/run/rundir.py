@@ -27,6 +27,7 @@ from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
+from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file
 from plimsoll.harness.run.gathered import Gathered
@@ -251,6 +252,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+#: Rows of larger files than this, in bytes together, have their large arrays on disk.
+_LARGE = 8 << 20
+
+
 def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
@@ -270,6 +275,8 @@ def open_sealed(path: Path) -> Sealed:
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
+        if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
+            arrays.on_disk(path)
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
