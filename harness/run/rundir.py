@@ -45,6 +45,8 @@ from plimsoll.slo.validity.generator import GeneratorFacts
 GENERATOR_SCHEMA = "plimsoll.generator/1"
 #: What a run has on disk before its first query, for whoever has to seal it (``harness/run/ahead.py``).
 BEGUN = "begun.json"
+#: Rows of larger files than this, in bytes together, have their large arrays on disk.
+_LARGE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def seal(
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
     arrays.let_go()
+    if sealed.whole:
+        make_room(sealed.directory.path)
     records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
@@ -253,8 +257,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-#: Rows of larger files than this, in bytes together, have their large arrays on disk.
-_LARGE = 8 << 20
+def make_room(path: Path) -> None:
+    """Have large arrays live on disk from now on, for what this thread or task does, where the rows in ``path`` fill
+    large files. Raises OSError.
+    """
+    if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
+        arrays.on_disk(path)
 
 
 def open_sealed(path: Path) -> Sealed:
@@ -276,8 +284,7 @@ def open_sealed(path: Path) -> Sealed:
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
-        if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
-            arrays.on_disk(path)
+        make_room(path)
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
