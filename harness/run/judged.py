@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
 from plimsoll.harness.run.promises import Promises
-from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, make_room
 from plimsoll.reports import report as reporting
 from plimsoll.reports.documents.words import verdict_line
 from plimsoll.reports.format import formats, unusable
@@ -25,6 +26,8 @@ def judge(sealed: Sealed, promises: Promises) -> Report:
     """The report of a sealed run against these promises."""
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
     told = replace(promises, notes=_notes(sealed, promises))
+    with contextlib.suppress(OSError):
+        make_room(sealed.directory.path)  # a run is sealed in a task of its own
     judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed))
     report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])

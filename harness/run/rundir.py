@@ -45,6 +45,8 @@ from plimsoll.slo.validity.generator import GeneratorFacts
 GENERATOR_SCHEMA = "plimsoll.generator/1"
 #: What a run has on disk before its first query, for whoever has to seal it (``harness/run/ahead.py``).
 BEGUN = "begun.json"
+#: Rows of larger files than this, in bytes together, have their large arrays on disk.
+_LARGE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,15 @@ def seal(
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
     arrays.let_go()
+<<<<<<< ours
     records = _rows(sealed.directory.path) if sealed.whole else rec.concat([*rows])
+||||||| base
+    records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
+=======
+    if sealed.whole:
+        make_room(sealed.directory.path)
+    records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
+>>>>>>> theirs
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
@@ -253,8 +263,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-#: Rows of larger files than this, in bytes together, have their large arrays on disk.
-_LARGE = 8 << 20
+def make_room(path: Path) -> None:
+    """Have large arrays live on disk from now on, for what this thread or task does, where the rows in ``path`` fill
+    large files. Raises OSError.
+    """
+    if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
+        arrays.on_disk(path)
 
 
 def _rows(path: Path, visit: Callable[[Records], None] | None = None) -> Records:
@@ -283,7 +297,16 @@ def open_sealed(path: Path) -> Sealed:
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
+<<<<<<< ours
         records = _rows(path, counted.add if isinstance(generator.get("columns"), dict) else None)
+||||||| base
+        if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
+            arrays.on_disk(path)
+        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
+=======
+        make_room(path)
+        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
+>>>>>>> theirs
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
         facts = plan_file.checked(facts, records, path, asked)
