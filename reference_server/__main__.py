@@ -81,7 +81,7 @@ def _complain(message: str) -> int:
     from plimsoll.reference_server.config import EXIT_USAGE
 
     for line in message.splitlines():
-        sys.stderr.write(f"reference_server: {line}\n")
+        sys.stderr.write(f"error: {line}\n")
     return EXIT_USAGE
 
 

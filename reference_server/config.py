@@ -205,7 +205,7 @@ def _settings(flags: Mapping[str, Any]) -> dict[str, Any]:
 class _OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line without the usage text: the line already says what to change."""
-        self.exit(EXIT_USAGE, f"reference_server: {message}. See --help\n")
+        self.exit(EXIT_USAGE, f"error: {message}. See --help\n")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -529,3 +529,11 @@ def test_the_plug_ins_of_the_page_are_what_its_entry_points_say() -> None:
         assert isinstance(made, kinds_of[group.removeprefix("plimsoll.")])
         assert name == (made[0] if isinstance(made, tuple) else made).name
     assert acme["PROTOCOLS"][0].build(Target("http://127.0.0.1:1", "acme"), None)
+
+
+def test_a_source_distribution_holds_every_page_that_a_page_links_to() -> None:
+    kept = (ROOT / "MANIFEST.in").read_text().splitlines()
+    (docs,) = (line.split()[2:] for line in kept if line.startswith("recursive-include docs "))
+    left_out = [file for file in (ROOT / "docs").rglob("*.*") if not any(file.match(one) for one in docs)]
+    assert not left_out
+    assert {page.name for page in ROOT.glob("*.md")} <= {"README.md", *" ".join(kept).split()}

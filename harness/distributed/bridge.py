@@ -276,13 +276,16 @@ class Standby:
         if kind == "ended":
             if last["code"] == ExitCode.USAGE and not last["greeted"]:  # it has said why
                 return ExitCode.USAGE
-            whole = last["code"] == 0 and last["whole"]
-            if whole and not last["ran"]:
+            idle = last["code"] == messages.IDLE and last["whole"]
+            whole = (last["code"] == 0 or idle) and last["whole"]
+            if idle:
+                self._notice("the run is over: nothing was sent from here, for no query of its plan fell to this agent")
+            elif whole and not last["ran"]:
                 self._notice("the run was called off before its first query: nothing was sent from here")
             else:
                 self._notice("the run is over" if whole else f"the run broke off here (exit code {last['code']})")
             if self._once:
-                return ExitCode.PASS if whole and last["ran"] else ExitCode.INVALID
+                return ExitCode.PASS if whole and last["ran"] and not idle else ExitCode.INVALID
         elif kind == "gone":
             over = self._once and (last["ran"] or self._connected)  # with --once: this master's run was the one
             if self._connected:
@@ -291,9 +294,10 @@ class Standby:
             if over:
                 return ExitCode.INVALID
         elif kind != "left":
-            self._notice(
-                f"error: the Locust worker ended with exit code {code}; what it said is above. Starting another"
-            )
+            over = self._once and kind == "go"
+            next_ = "The run broke off here" if over else "Starting another"
+            self._notice(f"error: the Locust worker ended with exit code {code}; what it said is above. {next_}")
+            return ExitCode.INVALID if over else None
         return None
 
 

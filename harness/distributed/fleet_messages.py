@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
+from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.slo.records.records import MOST_WORKERS
 
@@ -29,6 +30,8 @@ WINDOW = 4
 #: The site says ``alive`` this often; the fleet takes an agent for lost that says nothing for ``SILENCE_S``.
 ALIVE_S = 1.0
 SILENCE_S = 15.0
+#: The exit code of a site whose run came to its end without a query of its own.
+IDLE = int(ExitCode.INVALID)
 #: Locust's name for messages with rows of streaming users (``streaming_session.py``).
 ROWS = "plimsoll-rows"
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll.harness.distributed.agents import code_digest, payload_digest
-from plimsoll.harness.distributed.fleet_messages import ALIVE_S, LIMIT, WINDOW, batches, cut
+from plimsoll.harness.distributed.fleet_messages import ALIVE_S, IDLE, LIMIT, WINDOW, batches, cut
 from plimsoll.harness.distributed.intervals import Merged, marking, rows_of, split
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
@@ -38,7 +38,7 @@ from plimsoll.harness.host import limits
 from plimsoll.harness.host.manifest import build, host_facts, package_version
 from plimsoll.harness.process import outlet
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.accounts import planned, start
+from plimsoll.harness.run.accounts import account_of, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.coordinator import worker_spec
 from plimsoll.harness.run.crew import Crew
@@ -396,7 +396,8 @@ class Site:
                 shutil.rmtree(folder, ignore_errors=True)
             if self._directory is not None:
                 shutil.rmtree(self._directory.path, ignore_errors=True)
-        self._end(0)
+        sent = any((account_of(member) or member.status).get("sent") for member in self._crew.members)
+        self._end(IDLE if self._t0_ns and not sent else 0)
 
     def _keep_folder(self) -> None:
         if self._directory is None:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.slo.metrics.plugin import packages
 
 SCHEMA = "plimsoll.manifest/1"
 _LIBRARIES = ("numpy", "uvloop", "httptools", "orjson", "pydantic", "pyarrow", "hdrhistogram", "scipy")
@@ -91,6 +92,7 @@ def build(
         "t0_monotonic_ns": t0_monotonic_ns,
         "plimsoll": package_version(),
         "libraries": {name: package_version(name) for name in _LIBRARIES},
+        **({"plugins": outside} if (outside := packages()) else {}),
         "host": host_facts(),
         "command": list(command) or list(sys.argv),
         "scenario_name": scenario.get("name", ""),
@@ -105,12 +107,20 @@ def build(
     }
 
 
+def absent(manifest: Mapping[str, Any]) -> list[str]:
+    """Which packages with plug-ins a run was made with that are not installed here, in one sentence, if any is."""
+    here = packages()
+    gone = [f"{name} {made}" for name, made in (manifest.get("plugins") or {}).items() if name not in here]
+    what = f"the run was made with plug-ins of {', '.join(gone)}, not installed here: what they add is missing"
+    return [f"{what}. Install what you need of it"] if gone else []
+
+
 #: Of what kind what is read of a run directory's files must be, where it is there at all: by its path.
 _KINDS: Mapping[str, Mapping[str, type]] = {
     "manifest.json": {
         **dict.fromkeys(("run_id", "started_at", "plimsoll", "plan_fingerprint", "scenario_sha256", "normaliser"), str),
         **dict.fromkeys(("t0_wall_ns", "t0_monotonic_ns", "seed", "workers", "source_samples"), int),
-        **dict.fromkeys(("host", "libraries", "target", "timer", "calibration", "calibration.table"), dict),
+        **dict.fromkeys(("host", "libraries", "plugins", "target", "timer", "calibration", "calibration.table"), dict),
         **dict.fromkeys(("calibration.table.host", "calibration.table.added"), dict),
         **dict.fromkeys(("command", "foreseen"), list),
     },

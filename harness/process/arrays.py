@@ -7,6 +7,7 @@ at a time. Without it, or where no disk takes such files, arrays stay in memory:
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import tempfile
 from pathlib import Path
@@ -33,3 +34,9 @@ def on_disk(near: Path) -> Path | None:
             _scratch.install(os.fspath(folder.absolute()), LEAST, IN_MEMORY, RESIDENT)
             return folder
     return None
+
+
+def let_go() -> None:
+    """Give memory that was freed back to the system, after work in blocks: small arrays leave tens of MB behind."""
+    with contextlib.suppress(OSError, AttributeError):  # not every C library can
+        ctypes.CDLL(None).malloc_trim(0)

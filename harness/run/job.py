@@ -40,7 +40,8 @@ from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
-from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.metrics.indicator import tried
+from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives.objective import Objective
 
 #: Options of every target, whatever its protocol.
@@ -87,7 +88,7 @@ def prepare(
 
     ``slo``: what to judge against, or just the ``--slo`` texts.
     """
-    catalogue(), sections()  # a broken plug-in that judges or reports is told of before anything is sent
+    all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
     promises, errors = read_promises(asked)
     if asked.any_objective:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
 from plimsoll.harness.run.promises import Promises
@@ -46,10 +47,11 @@ def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
     """What the reader should know about the promises: odd places of documents, runs too short for a preset's name."""
     facts, kind = sealed.facts, str(sealed.scenario.get("kind", ""))
     if sealed.scenario.get("mode") == "accuracy":  # it is as long as there are samples
-        return promises.notes
+        return (*promises.notes, *absent(sealed.manifest))
     done = facts.planned if kind == "offline" else facts.planned_queries
     return (
         *promises.notes,
+        *absent(sealed.manifest),
         *(text for one in promises.presets for text in one.shortfalls(kind, facts.elapsed_ns, done)),
     )
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process.writing import write_json
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
 from plimsoll.slo import promises
@@ -214,7 +215,7 @@ def kept(sealed: Sealed) -> Promises:
                 f"{path}: damaged or from another version ({what}). Give the objectives with --slo"
             ) from None
     if errors:
-        raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
+        raise HarnessFault([f"{sealed.directory.path}: {text}" for text in [*errors, *absent(sealed.manifest)]])
     return made
 
 
@@ -222,7 +223,7 @@ def again(asked: Asked, sealed: Sealed) -> tuple[Promises, list[str]]:
     """What to judge a sealed run by: what the flags name, else what it was made with, and the errors in the flags."""
     made, errors = read_promises(asked)
     if asked.any_objective or errors:
-        return made, errors
+        return made, [*errors, *(absent(sealed.manifest) if errors else [])]
     own = kept(sealed)
     return replace(
         own,

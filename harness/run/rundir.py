@@ -27,6 +27,7 @@ from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
+from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file
 from plimsoll.harness.run.gathered import Gathered
@@ -142,7 +143,8 @@ def seal(
         write(sealed)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
-    records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
+    arrays.let_go()
+    records = _rows(sealed.directory.path) if sealed.whole else rec.concat([*rows])
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
@@ -251,6 +253,17 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+#: Rows of larger files than this, in bytes together, have their large arrays on disk.
+_LARGE = 8 << 20
+
+
+def _rows(path: Path, visit: Callable[[Records], None] | None = None) -> Records:
+    """The rows of a run directory; of a large one with large arrays on disk. Raises RecordsError."""
+    if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
+        arrays.on_disk(path)
+    return tables.load(path, visit)
+
+
 def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
@@ -270,7 +283,7 @@ def open_sealed(path: Path) -> Sealed:
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
-        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
+        records = _rows(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
         facts = plan_file.checked(facts, records, path, asked)

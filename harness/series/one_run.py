@@ -159,7 +159,7 @@ def reach(job: Job) -> None:
         interrupts.run(preflight(job.target))
 
 
-def run_job(prepared: Prepared, *, as_json: bool, staff: Staff = ALONE) -> int:
+def run_job(prepared: Prepared, *, as_json: bool, quiet: bool = False, staff: Staff = ALONE) -> int:
     """Run, judge, publish. Returns the exit code.
 
     Raises HarnessFault for what went wrong before the first query.
@@ -171,7 +171,7 @@ def run_job(prepared: Prepared, *, as_json: bool, staff: Staff = ALONE) -> int:
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
     kept = outcome.sealed.directory if outcome.sealed.whole else None
     with _records_are_safe(directory):
-        written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
+        written = publish(result, kept, prepared.outputs, as_json=as_json, quiet=quiet, unwritten=code)
     if outcome.interrupted and kept is not None:
         said = f"interrupted: what was measured is in {kept.path}; `plimsoll report {kept.path}` shows it again"
         tell(said)

@@ -9,7 +9,16 @@ import typer
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs import flags as shared
-from plimsoll.harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+from plimsoll.harness.verbs.flags import (
+    Confidence,
+    FormatOption,
+    Goodput,
+    Json,
+    PresetOption,
+    ProductionRate,
+    Quiet,
+    Slo,
+)
 
 if TYPE_CHECKING:
     from plimsoll.harness.series.one_run import Staff
@@ -97,6 +106,7 @@ def run(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
     from plimsoll.harness.process.writing import one_on_stdout
@@ -116,13 +126,13 @@ def run(
         "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
-    if problems := one_on_stdout(format or [], json_):
+    if problems := one_on_stdout(format or [], json_, quiet):
         raise HarnessFault(problems)
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     if problems:
         raise HarnessFault(problems)
     prepared = prepare(scenario, flags, asked, format or [], out)
-    raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
+    raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 
 def replay(
@@ -154,6 +164,7 @@ def replay(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Repeat a recording: the same times (and lengths, or samples), faster if asked."""
     from plimsoll.harness.process.writing import one_on_stdout
@@ -170,10 +181,10 @@ def replay(
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
-    if problems := [*one_on_stdout(format or [], json_), *problems]:
+    if problems := [*one_on_stdout(format or [], json_, quiet), *problems]:
         raise HarnessFault(problems)
     prepared = prepare(base, flags, asked, format or [], out)
-    raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
+    raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 
 def agent(

@@ -12,7 +12,7 @@ import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from plimsoll.reports import sections as folder
 from plimsoll.reports.blocks.document import Block
 from plimsoll.slo.judge import Judged
-from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
+from plimsoll.slo.metrics.plugin import PluginError, all_at_once, announced, guarded, loaded, misfit
 from plimsoll.slo.records.records import Records
 
 
@@ -72,20 +72,24 @@ def sections() -> Mapping[str, ReportSection]:
         if not isinstance(exported, ReportSection):
             raise LookupError(f"reports/sections/{stem}.py: exports no SECTION; name its ReportSection so")
         found[exported.name] = exported
-    for point in announced("plimsoll.sections"):
-        exported = loaded(point)
-        if not isinstance(exported, ReportSection):
-            raise PluginError(point, f"exports {exported!r:.60}, no SECTION; name its ReportSection so")
-        if exported.model is None:
-            raise PluginError(point, "its SECTION has no model; give it the class of its part")
-        if not (isinstance(exported.model, type) and issubclass(exported.model, BaseModel)):
-            raise PluginError(point, f"its model is {exported.model!r:.60}; give it a class of pydantic models")
-        if wrong := misfit(exported, {"name": str, "order": int, "part": None, "blocks": None}):
-            raise PluginError(point, wrong)
-        if exported.name in found:
-            raise PluginError(point, f"{exported.name} exists already; choose another name")
-        found[exported.name] = _foreign(point, exported, exported.model)
+    all_at_once([partial(_add, point, found) for point in announced("plimsoll.sections")])
     return found
+
+
+def _add(point: EntryPoint, found: dict[str, ReportSection]) -> None:
+    """The section of an outside package to those that were found."""
+    exported = loaded(point)
+    if not isinstance(exported, ReportSection):
+        raise PluginError(point, f"exports {exported!r:.60}, no SECTION; name its ReportSection so")
+    if exported.model is None:
+        raise PluginError(point, "its SECTION has no model; give it the class of its part")
+    if not (isinstance(exported.model, type) and issubclass(exported.model, BaseModel)):
+        raise PluginError(point, f"its model is {exported.model!r:.60}; give it a class of pydantic models")
+    if wrong := misfit(exported, {"name": str, "order": int, "part": None, "blocks": None}):
+        raise PluginError(point, wrong)
+    if exported.name in found:
+        raise PluginError(point, f"{exported.name} exists already; choose another name")
+    found[exported.name] = _foreign(point, exported, exported.model)
 
 
 def _foreign(point: EntryPoint, one: ReportSection, model: type[BaseModel]) -> ReportSection:

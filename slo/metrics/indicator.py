@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint
 from types import MappingProxyType
 from typing import Literal, get_args
 
 import numpy as np
 
-from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
+from plimsoll.slo.metrics.plugin import PluginError, all_at_once, announced, guarded, loaded, misfit
 from plimsoll.slo.records.queries import representatives, together
 from plimsoll.slo.records.records import (
     COLUMNS,
@@ -30,6 +30,8 @@ from plimsoll.slo.records.records import (
     FloatArray,
     IntArray,
     Records,
+    Status,
+    from_columns,
 )
 from plimsoll.slo.statistics.order import HELD, SLAB, Entries, Folded, gathered
 
@@ -395,13 +397,34 @@ def catalogue() -> Mapping[str, Indicator]:
             if (wrong := _wrong(one, found)) is not None:
                 raise LookupError(f"slo/indicators/{stem}.py: {wrong}")
             found[one.name] = one
-    for point in announced("plimsoll.indicators"):
-        exported = loaded(point)
-        for one in exported if isinstance(exported, tuple) else (exported,):
-            if (wrong := _wrong(one, found)) is not None:
-                raise PluginError(point, wrong)
-            found[one.name] = _foreign(point, one)
+    all_at_once([partial(_add, point, found) for point in announced("plimsoll.indicators")])
     return MappingProxyType(found)
+
+
+def _add(point: EntryPoint, found: dict[str, Indicator]) -> None:
+    """The metrics of an outside package to those that were found."""
+    exported = loaded(point)
+    for one in exported if isinstance(exported, tuple) else (exported,):
+        if (wrong := _wrong(one, found)) is not None:
+            raise PluginError(point, wrong)
+        found[one.name] = _foreign(point, one)
+
+
+def tried() -> None:
+    """Compute the metrics of outside packages over a few made-up rows: a stream, one answer at once, a failure.
+
+    Raises PluginError with each that fails, which would be known only after the load otherwise.
+    """
+    ms = 1_000_000
+    due, first, token = [0, 20 * ms, 0], [10 * ms, 60 * ms, -1], [20 * ms, 60 * ms, -1]
+    rows = from_columns(
+        3, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=first, headers_ns=first, first_token_ns=token,
+        first_answer_ns=token, last_token_ns=[50 * ms, 60 * ms, -1], done_ns=[50 * ms, 60 * ms, 100 * ms],
+        n_in=3, n_out=[2, 1, -1], bytes_out=9, bytes_in=[99, 50, 0], chunks=[[20 * ms, 50 * ms], [60 * ms], []],
+        status=[Status.OK, Status.OK, Status.TIMEOUT],
+    )  # fmt: skip
+    ours = [one for one in catalogue().values() if one.foreign]
+    all_at_once([partial(call, rows) for one in ours for call in (one.compute, one.outside) if call is not None])
 
 
 _TEXTS = ("formula", "source", "summary", "title", "short")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,29 @@ class PluginError(Exception):
         self.errors = [str(self)]
 
 
+def all_at_once(loads: Sequence[Callable[[], object]]) -> None:
+    """Call each. Raises one PluginError with all that is wrong, if anything is."""
+    errors: list[PluginError] = []
+    for load in loads:
+        try:
+            load()
+        except PluginError as error:
+            errors.append(error)
+    if errors:
+        errors[0].errors = list(dict.fromkeys(text for error in errors for text in error.errors))
+        raise errors[0]
+
+
 def announced(group: str) -> list[EntryPoint]:
     """What outside packages announce in this group, sorted by name; not imported."""
     return sorted(every().select(group=group), key=lambda point: point.name)
+
+
+def packages() -> dict[str, str]:
+    """The outside packages that announce plug-ins, and their versions."""
+    groups = sorted(group for group in every().groups if group.startswith("plimsoll."))
+    found = (point.dist for group in groups for point in announced(group))
+    return {of.name: of.version for of in found if of is not None}
 
 
 @cache

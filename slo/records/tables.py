@@ -67,6 +67,7 @@ def write(blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: I
     The blocks are consecutive rows of one run: all with session columns or none, and the tables of texts of each begin
     with those of the one before. Raises OSError.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with ExitStack() as stack:
@@ -79,6 +80,7 @@ def write(blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: I
                     writers.append(stack.enter_context(writer))
             for table, writer in zip(tables, writers, strict=True):
                 writer.write_table(table, row_group_size=max(1, len(block)))
+    pa.default_memory_pool().release_unused()
 
 
 def blocks_of(records: Records) -> Iterator[Records]:

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from plimsoll.harness.generator.segments import segment_name, write_segment
-from plimsoll.harness.process import arrays
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks
@@ -102,7 +101,6 @@ def seal(folder: Path, rows: int, workers: int) -> None:
     ]
     manifest = {"run_id": "big", "t0_monotonic_ns": 0, "plan_fingerprint": plan.fingerprint, "source_samples": 1}
     facts = GeneratorFacts(open_loop=True, planned=rows, planned_queries=rows, process="poisson")
-    arrays.on_disk(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, clock = time.process_time(), time.monotonic()
     sealed = rundir.seal(directory, manifest, scenario.to_mapping(), plan.pieces, members, facts)
@@ -114,23 +112,31 @@ def seal(folder: Path, rows: int, workers: int) -> None:
     print(f"{speed}; {before >> 10} MB before, peak {peak >> 10} MB")
 
 
+def made(folder: Path, rows: int, chunks: int, workers: int) -> int:
+    """The segments of a run of so many rows, and its workers' accounts; returns the bytes of the segments."""
+    directory = rundir.create(folder / "run")
+    plan = scenario_of(rows).blocks(1)
+    make = partial(write_worker, directory.segments, plan, workers=workers, chunks=chunks)
+    accounts = [make(worker) for worker in range(workers)]
+    (folder / "accounts.json").write_text(json.dumps(accounts))
+    return sum(file.stat().st_size for file in directory.segments.iterdir())
+
+
+def sealing(folder: Path, rows: int, workers: int) -> list[str]:
+    """The command that seals what ``made`` made."""
+    call = f"seal(Path({str(folder)!r}), {rows}, {workers})"
+    return [sys.executable, "-c", f"from tests.bench.sealing import seal; from pathlib import Path; {call}"]
+
+
 def main() -> int:
     """Make the segments, seal them, print the figures."""
     given = [int(text) for text in sys.argv[1:4]]
     rows, chunks, workers = (*given, *(1_000_000, 0, 4)[len(given) :])
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
-        directory = rundir.create(folder / "run")
-        plan = scenario_of(rows).blocks(1)
-        make = partial(write_worker, directory.segments, plan, workers=workers, chunks=chunks)
-        accounts = [make(worker) for worker in range(workers)]
-        (folder / "accounts.json").write_text(json.dumps(accounts))
-        size = sum(file.stat().st_size for file in directory.segments.iterdir())
-        call = (
-            f"from tests.bench.sealing import seal; from pathlib import Path; seal(Path({path!r}), {rows}, {workers})"
-        )
-        subprocess.run([sys.executable, "-c", call], check=True)
-        sealed = sum((directory.path / f"{name}.parquet").stat().st_size for name in ("requests", "chunks"))
+        size = made(folder, rows, chunks, workers)
+        subprocess.run(sealing(folder, rows, workers), check=True)
+        sealed = sum((folder / "run" / f"{name}.parquet").stat().st_size for name in ("requests", "chunks"))
     print(f"{rows:,} rows of {chunks} chunks: segments {size / rows:.0f} bytes a row, Parquet {sealed / rows:.0f}")
     return 0
 

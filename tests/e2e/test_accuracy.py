@@ -63,9 +63,17 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class Crowded(ThreadingHTTPServer):
+    """Takes all requests of an offline run at once: of a backlog of 5, the default, the kernel drops connections, and
+    four of 30 hung until their time-out when the server was late to accept.
+    """
+
+    request_queue_size = 128
+
+
 @contextmanager
 def answering() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server = Crowded(("127.0.0.1", 0), Answers)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

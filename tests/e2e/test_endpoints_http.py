@@ -89,12 +89,20 @@ MODEL = ("--model", "m")
 TEXT = ("--output-tokens", "5")
 
 
+def between(arrived: np.ndarray[Any, Any], written: np.ndarray[Any, Any]) -> None:
+    """Each piece arrived after it was written and before the next one was."""
+    assert (arrived >= written - EARLY_NS).all()
+    # A host that stalls for longer than the gap puts two pieces into one read, and they have its one time.
+    merged = arrived[:-1] == arrived[1:]
+    assert ((arrived[:-1] < written[1:]) | merged).all()
+    assert np.mean(merged) <= 0.5
+
+
 def check_stamps(result: Result, row: int, entry: Entry) -> None:
     """Each piece arrived after the fake wrote it, before it wrote the next one, and the first is the first token."""
     arrived, written = result.arrivals(row), np.array(entry.sent_ns)
     assert len(arrived) == len(written)
-    assert (arrived >= written - EARLY_NS).all()
-    assert (arrived[:-1] < written[1:]).all()
+    between(arrived, written)
     assert int(result.records["first_token_ns"][row]) + result.t0 == arrived[0]
 
 
@@ -213,10 +221,8 @@ STREAMED = ("openai-responses", "ollama-generate", "ollama-chat", "triton-genera
 
 def check_against_truth(arrived: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
     """6 tokens, each stamped after the server wrote it and before it wrote the next one."""
-    written = np.array(tokens)[:, 0]
     assert len(arrived) == 6
-    assert (np.array(arrived) >= written - EARLY_NS).all()
-    assert (np.array(arrived[:-1]) < written[1:]).all()
+    between(np.array(arrived), np.array(tokens)[:, 0])
 
 
 def test_a_run_against_the_bundled_server_agrees_with_its_log(bundled: Server, tmp_path: Path) -> None:

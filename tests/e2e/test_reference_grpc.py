@@ -329,7 +329,7 @@ def test_a_taken_port_is_named_with_its_flag() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     expected = f"can't listen on 127.0.0.1:{port}: Address already in use. Choose another --grpc-port"
-    assert done.stderr == f"reference_server: {expected}\n"
+    assert done.stderr == f"error: {expected}\n"
 
 
 TEXT = "the line is painted on her hull"

@@ -235,5 +235,5 @@ def test_models_that_do_not_start_end_the_server_with_one_line() -> None:
     with starting("--model", "llm", "--kv-blocks", str(10**14)) as process:
         said, errors = process.communicate(timeout=30)
         assert (process.returncode, said, errors.count("\n")) == (2, "", 1)
-        assert errors.startswith("reference_server: the models can't be started: RuntimeError: ")
+        assert errors.startswith("error: the models can't be started: RuntimeError: ")
         assert "choose a smaller --preset or --kv-blocks" in errors

@@ -103,5 +103,5 @@ def test_a_folder_that_cannot_be_served_is_one_line(folder: Path, tmp_path: Path
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"reference_server: --weights {tmp_path}: model.layers.2.")
+    assert done.stderr.startswith(f"error: --weights {tmp_path}: model.layers.2.")
     assert len(done.stderr.splitlines()) == 1

@@ -10,6 +10,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.verbs.gate import _judge_again
+from tests.e2e.plimsoll import plimsoll_here
 from tests.unit.harness.sealed_runs import sealed_run
 
 STOPPED = "the run was interrupted before its end. What was measured until then is kept, and decides nothing: let the next run come to its end"  # noqa: E501
@@ -111,6 +112,16 @@ def test_quiet_says_why_a_run_proves_nothing_and_that_nothing_was_promised(
 def test_quiet_leaves_no_room_for_another_document_on_standard_output(tmp_path: Path) -> None:
     with pytest.raises(HarnessFault, match="--json and --quiet: all go to standard output"):
         _judge_again(sealed_run(tmp_path / "r"), Asked(["p50(ttft) <= 1s"]), [], as_json=True, quiet=True)
+
+
+def test_a_run_is_said_on_one_line_too(tmp_path: Path) -> None:
+    load = ("--protocol", "null", "--kind", "concurrency", "--concurrency", "1", "--queries", "20")
+    done = plimsoll_here("run", *load, "--slo", "p50(latency) <= 9s", "--out", "r", "--quiet", cwd=tmp_path)
+    (line,) = done.stdout.splitlines()
+    assert line.split()[0] in ("PASS", "INVALID"), done.stderr  # the machine may be busy
+    assert line.endswith("  r")
+    both = plimsoll_here("run", *load, "--out", "s", "--quiet", "--json", cwd=tmp_path)
+    assert (both.returncode, "--json and --quiet: all go to standard output" in both.stderr) == (2, True)
 
 
 def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:

@@ -29,6 +29,10 @@ GONE = {"event": "gone", "reason": "the master ended", "ran": True}
         (WHOLE, False, None),
         ({**WHOLE, "ran": False}, True, ExitCode.INVALID),
         ({**WHOLE, "ran": False}, False, None),
+        ({**WHOLE, "code": 4}, True, ExitCode.INVALID),
+        ({**WHOLE, "code": 4}, False, None),
+        ({"event": "go"}, True, ExitCode.INVALID),
+        ({"event": "go"}, False, None),
         ({**WHOLE, "code": -9, "whole": False}, True, ExitCode.INVALID),
         ({**WHOLE, "code": -9, "whole": False}, False, None),
         ({"event": "refused", "late": False}, False, ExitCode.USAGE),
@@ -68,3 +72,4 @@ def test_once_ends_with_the_master_that_left_before_its_run_began() -> None:
 
 def test_a_run_that_was_called_off_is_not_called_over() -> None:
     assert "nothing was sent from here" in after({**WHOLE, "ran": False}, False)[1][-1]
+    assert "nothing was sent from here" in after({**WHOLE, "code": 4}, False)[1][-1]

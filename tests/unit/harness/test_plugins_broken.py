@@ -123,15 +123,49 @@ def test_a_metric_that_fails_at_judging_is_missing_with_a_warning_and_the_others
     assert "compute of short returned no float64[40] and bool[40]" in second
 
 
+def test_all_metrics_that_fail_on_made_up_rows_are_told_at_once_before_anything_is_sent(
+    install: Install, tmp_path: Path
+) -> None:
+    install("indicators", "a = outside_broken:RAISES", "b = outside_broken:SHORT", "fine = outside_broken:METRIC")
+    done = plimsoll_here(*NULL, "--out", "sent", cwd=tmp_path)
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if "compute of raises failed (ZeroDivisionError" in line]
+    assert [line for line in done.stderr.splitlines() if "compute of short returned no float64[3]" in line]
+    assert not (tmp_path / "sent").exists()
+
+
+def test_all_broken_plug_ins_are_told_at_once(install: Install, tmp_path: Path) -> None:
+    information = "acme_outside:NONE", "outside_broken:NUMBER", "outside_broken:SECOND_TTFT"
+    lines = [f"mine{i} = {value}" for i, value in enumerate(information)]
+    install("indicators", *lines, "[plimsoll.sections]", "part = outside_broken:NUMBER", acme_outside="")
+    done = plimsoll_here(*NULL, "--out", "sent", cwd=tmp_path)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: plug-in ")]
+    assert [line.split()[2] for line in errors] == ["mine0", "mine1", "mine2", "part"], done.stderr
+
+
 def test_an_objective_on_a_metric_that_fails_is_an_error_and_the_records_are_kept(
     install: Install, tmp_path: Path
 ) -> None:
-    env = install("indicators", "mine = outside_broken:RAISES")
+    env = install("indicators", "mine = outside_broken:RAISES_LATE")
     done = plimsoll(*NULL, "--slo", "p50(raises) <= 1s", "--out", "r", cwd=tmp_path, env=env)
     one_error(done, "compute of raises failed", "the records are whole in r: then `plimsoll report r` judges them")
+    assert json.loads((tmp_path / "r" / "manifest.json").read_text())["plugins"] == {"acme-outside": "2"}
     again = plimsoll_here("gate", "r", "--slo", "p50(latency) <= 10s", cwd=tmp_path)
     assert again.returncode in (0, 4), again.stderr  # 4: the machine was too busy
     one_error(plimsoll_here("gate", "r", "--slo", "p50(raises) <= 1s", cwd=tmp_path), "compute of raises failed")
+
+
+def test_who_lacks_the_package_of_a_runs_plug_in_is_told_its_name(tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "plugins": {"acme-outside": "2"}}))
+    done = plimsoll_here("gate", str(run), "--slo", "p50(waited) <= 1s", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "indicator waited is not known" in done.stderr
+    assert "error: the run was made with plug-ins of acme-outside 2, not installed here" in done.stderr
+    report = json.loads(plimsoll_here("gate", str(run), *SLO, "--json", cwd=tmp_path).stdout)
+    assert [text for text in report["warnings"] if "acme-outside 2, not installed here" in text]
 
 
 # -- formats ------------------------------------------------------------------------------------------------------
@@ -311,7 +345,7 @@ def test_a_protocol_that_can_not_make_its_client_is_told_by_its_package(
 
 def test_an_outside_metric_reaches_the_live_page_of_a_run(install: Install, tmp_path: Path) -> None:
     """The page, its numbers and /metrics while the run goes on; one that fails is left out there."""
-    env = install("indicators", "waited = outside_broken:WAITED", "raises = outside_broken:RAISES")
+    env = install("indicators", "waited = outside_broken:WAITED", "raises = outside_broken:RAISES_LATE")
     words = [*NULL[:-4], "--queries", "800", "--duration", "0s", "--out", "r", "--live", "0"]
     with subprocess.Popen(
         [*PLIMSOLL, *words],

@@ -87,7 +87,7 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     ]
     assert main([*wrong, "--fault", "nonsense", "--fault", "stall"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert {line.split()[0] for line in lines} == {"reference_server:"}
+    assert {line.split()[0] for line in lines} == {"error:"}
     named = ["--grpc-port", "--ttft", "--model", "--device", "--preset", "--max-batch", "--fault", "--fault"]
     assert [line.split()[1].rstrip(":") for line in lines] == named
 
