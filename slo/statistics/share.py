@@ -621,14 +621,16 @@ def _far(ordered: Ranked, laid: Series, allowed: float, alpha: float) -> float:
 def _multiple(ordered: Ranked, allowed: float, alpha: float, scaled: bool) -> float:
     """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf: none."""
     finite = int(ordered.searchsorted(math.inf))
-    found = -math.inf
+    found: list[tuple[int, float]] = []  # ranks are looked up together: each question may be a pass over all values
     for multiple in (1.0, *distance.MULTIPLES) if scaled else (1.0,):
         least = distance.tail(allowed, multiple) / alpha * len(ordered)
         of = len(ordered) if multiple == 1.0 else finite  # failures are beyond the limit, and no multiple of it
         rank = of - math.ceil(least)
         if 0 <= rank < of:
-            found = max(found, float(ordered[rank]) / multiple)
-    return max(found, distance.whole_beyond(ordered)) if scaled and alpha >= 0.05 else found
+            found.append((rank, multiple))
+    values = np.asarray(ordered[np.array([rank for rank, _ in found], np.int64)])
+    most = float((values / np.array([multiple for _, multiple in found])).max(initial=-math.inf))
+    return max(most, distance.whole_beyond(ordered)) if scaled and alpha >= 0.05 else most
 
 
 def _first(holds: Callable[[int], bool], start: int, most: int) -> int | None:
