@@ -146,15 +146,9 @@ def seal(
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, write, error)
     arrays.let_go()
-<<<<<<< ours
-    records = _rows(sealed.directory.path) if sealed.whole else rec.concat([*rows])
-||||||| base
-    records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
-=======
     if sealed.whole:
         make_room(sealed.directory.path)
     records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
->>>>>>> theirs
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
@@ -271,13 +265,6 @@ def make_room(path: Path) -> None:
         arrays.on_disk(path)
 
 
-def _rows(path: Path, visit: Callable[[Records], None] | None = None) -> Records:
-    """The rows of a run directory; of a large one with large arrays on disk. Raises RecordsError."""
-    if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
-        arrays.on_disk(path)
-    return tables.load(path, visit)
-
-
 def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
@@ -297,16 +284,8 @@ def open_sealed(path: Path) -> Sealed:
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
-<<<<<<< ours
-        records = _rows(path, counted.add if isinstance(generator.get("columns"), dict) else None)
-||||||| base
-        if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
-            arrays.on_disk(path)
-        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
-=======
         make_room(path)
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
->>>>>>> theirs
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
         facts = plan_file.checked(facts, records, path, asked)
