@@ -73,14 +73,19 @@ def _show_documents(loaded: object, as_json: bool) -> None:
 
 @slo.command("init")
 def slo_init(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it; never over an existing file.")] = Path(
-        "slo.yaml"
-    ),
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="Where to write it; never over an existing file. Default: slo.yaml."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as FILE.")] = None,
 ) -> None:
     """Write a commented OpenSLO file to begin with."""
     from plimsoll.harness.process.writing import new
     from plimsoll.slo.objectives.openslo import starter
 
+    if file is not None and out is not None:
+        raise HarnessFault(f"FILE {file} and --out {out}: keep one of the two")
+    out = file or out or Path("slo.yaml")
     try:
         new(out, starter())
     except FileExistsError:

@@ -235,7 +235,7 @@ def _of_lists(indicator: Indicator, records: Records, lenient: bool) -> Measured
     Later passes make them anew, with those that failed requests lack.
     """
     ok, measured = records.ok, records.in_measure
-    lists = _Lists(indicator, records, np.zeros(len(records), np.int64), np.zeros(len(records), np.int64))
+    lists = _Lists(indicator, records, measured, *(np.zeros(len(records), np.int64) for _ in range(2)))
     small = int(list_lengths(indicator.scope, records).sum()) <= HELD
     folded = None if small else Folded(lists.slabs)
     for values, row in lists.slabs():
@@ -261,35 +261,36 @@ def _of_lists(indicator: Indicator, records: Records, lenient: bool) -> Measured
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """The values of an indicator in the lists of records, ``sizes`` int64[records] of each; ``lost`` int64[records] of
-    them are the worst ones, of what a failed request lacks.
+    """The values of an indicator in the lists of the records ``among`` bool[records], ``sizes`` int64[records] of each;
+    ``lost`` int64[records] of them are the worst ones, of what a failed request lacks.
     """
 
     indicator: Indicator
     records: Records
+    among: BoolArray
     sizes: IntArray
     lost: IntArray
 
     def slabs(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """(values, rows) of a few records at a time, as many as fit in a processor's cache; at least one slab."""
-        n, measured = len(self.records), self.records.in_measure
+        n, among = len(self.records), self.among
         lengths = list_lengths(self.indicator.scope, self.records)
         if lengths.sum() <= SLAB:
-            yield self._part(0, n, self.records, measured)
+            yield self._part(0, n, self.records, among)
             return
         ends, first = np.cumsum(lengths), 0
         while first < n:
             most = (int(ends[first - 1]) if first else 0) + SLAB
             last = min(max(int(np.searchsorted(ends, most, side="right")), first + 1), first + SLAB // 8, n)
-            yield self._part(first, last, self.records.select(np.arange(first, last)), measured)
+            yield self._part(first, last, self.records.select(np.arange(first, last)), among)
             first = last
 
-    def _part(self, first: int, last: int, part: Records, measured: BoolArray) -> tuple[FloatArray, IntArray]:
+    def _part(self, first: int, last: int, part: Records, among: BoolArray) -> tuple[FloatArray, IntArray]:
         values, valid = self.indicator.compute(part)
         row = entry_rows(self.indicator.scope, part)
         row += first
-        if not bool(measured[first:last].all()):
-            valid = valid & measured[row]
+        if not bool(among[first:last].all()):
+            valid = valid & among[row]
         if not bool(valid.all()):
             values, row = values[valid], row[valid]
         extra = np.repeat(np.arange(first, last), self.lost[first:last])
@@ -298,6 +299,23 @@ class _Lists:
         rows = np.concatenate([row, extra])
         order = np.argsort(rows, kind="stable")
         return np.concatenate([values, np.full(len(extra), self.indicator.worst)])[order], rows[order]
+
+
+def extremes(indicator: Indicator, records: Records, greatest: bool) -> tuple[FloatArray, BoolArray]:
+    """(greatest or least value float64[records] of each record, bool[records]: it has one), whatever its status."""
+    none = -np.inf if greatest else np.inf
+    if indicator.scope in ("request", "query"):
+        values, valid = indicator.compute(records)
+        return np.where(valid, values, none), valid
+    n = len(records)
+    found, has = np.full(n, none), np.zeros(n, np.bool_)
+    every = _Lists(indicator, records, np.ones(n, np.bool_), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    for values, row in every.slabs():
+        if len(row):
+            starts = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+            found[row[starts]] = (np.maximum if greatest else np.minimum).reduceat(values, starts)
+            has[row[starts]] = True
+    return found, has
 
 
 def _of_queries(indicator: Indicator, records: Records) -> Measured:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.metrics.indicator import catalogue, entry_rows, measure
+from plimsoll.slo.metrics.indicator import catalogue, extremes, measure
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, TokensFrom
 
@@ -111,13 +111,8 @@ def held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]
     if objective.scope != "request":
         raise ValueError(f"{objective}: is about the run; only a limit on single requests can be met by one")
     indicator = catalogue()[objective.indicator]
-    values, valid = indicator.compute(records)
     upper = objective.operator in ("<=", "<")
-    row = entry_rows(indicator.scope, records)
-    worst = np.full(len(records), -np.inf if upper else np.inf)
-    (np.maximum if upper else np.minimum).at(worst, row[valid], values[valid])
-    has_value = np.zeros(len(records), np.bool_)
-    has_value[row[valid]] = True
+    worst, has_value = extremes(indicator, records, upper)
     met = has_value & objective.met_by(worst)
     severity = np.where(has_value, over(objective, worst), np.inf)
     if indicator.outside is not None:

@@ -118,9 +118,9 @@ def u_errors(first: FloatArray, second: FloatArray, inflated: float = 1.0) -> fl
     n, m = len(first), len(second)
     if not n or not m:
         return 0.0
-    ordered = np.sort(second)
-    below = np.searchsorted(ordered, first, side="left") + np.searchsorted(ordered, first, side="right")
-    return (float(below.sum()) / 2 - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12 * inflated)
+    ordered, sought = np.sort(second), np.sort(first)  # searched for in order, neighbours are found in the cache
+    below = int(np.searchsorted(ordered, sought, "left").sum()) + int(np.searchsorted(ordered, sought, "right").sum())
+    return (float(below) / 2 - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12 * inflated)
 
 
 @dataclass(frozen=True, slots=True)

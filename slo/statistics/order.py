@@ -196,6 +196,26 @@ def _distinct(values: list[FloatArray], times: list[IntArray]) -> tuple[FloatArr
     return every[starts], np.add.reduceat(counts, starts)
 
 
+def by_time(times: IntArray, lot: Callable[[], IntArray] | None = None) -> IntArray | None:
+    """int64[n]: the positions of times in ascending order; None: as they stand.
+
+    Those of equal times are in the order of ``lot()`` int64[n], else in their own.
+    """
+    order = np.argsort(times) if bool((times[1:] < times[:-1]).any()) else None
+    if order is None and lot is None:
+        return None
+    times = times if order is None else times[order]
+    equal = times[1:] == times[:-1]
+    if not equal.any():
+        return order
+    tied = np.flatnonzero(np.append(False, equal) | np.append(equal, False))
+    group = np.cumsum(np.append(False, ~equal))[tied]
+    order = np.arange(len(times)) if order is None else order
+    mine = order[tied] if lot is None else lot()[order[tied]]
+    order[tied] = order[tied][np.argsort(group * len(times) + mine)]
+    return order
+
+
 def gathered(slabs: Iterable[tuple[FloatArray, IntArray]]) -> tuple[FloatArray, IntArray]:
     """Slabs in one array of values and one of records."""
     values, rows = zip(*slabs, strict=True)

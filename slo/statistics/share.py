@@ -30,7 +30,7 @@ from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distance import Distance, chance
 from plimsoll.slo.statistics.distribution import exact, median
 from plimsoll.slo.statistics.memory import Blocks, Memory, blocks_of, design_effect, p_of_blocks
-from plimsoll.slo.statistics.order import Entries, Folded, Ranked, mapped
+from plimsoll.slo.statistics.order import Entries, Folded, Ranked, by_time, mapped
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def course(records: Records, planned: bool = False, growing: bool = False, offer
     measured = records.in_measure
     rows = np.arange(len(records)) if bool(measured.all()) else np.flatnonzero(measured)
     due, done = records["due_ns"][rows], records["done_ns"][rows]
-    order = _by_due(due)
+    order = by_time(due, lambda: np.random.default_rng(2).permutation(len(due)))
     last = int(max(done.max(), due.max())) if len(rows) else 0
     span = last - int(due.min()) if len(rows) else 0
     under_way = float((np.where(done == -1, last, done) - due).clip(0).sum())
@@ -128,21 +128,6 @@ def course(records: Records, planned: bool = False, growing: bool = False, offer
     window = _windows(due) if planned else None
     sending = round(len(rows) / offered_per_s * 1e9) if offered_per_s > 0 else span
     return Course(place, len(rows), under_way / span if span > 0 else 0.0, sending, window, growing, plain)
-
-
-def _by_due(due: IntArray) -> IntArray | None:
-    """int64[n]: the positions of ``due`` in ascending order, those of equal ones by lot; None: as they stand."""
-    order = np.argsort(due) if bool((due[1:] < due[:-1]).any()) else None
-    due = due if order is None else due[order]
-    equal = due[1:] == due[:-1]
-    if not equal.any():
-        return order
-    tied = np.flatnonzero(np.append(False, equal) | np.append(equal, False))
-    group = np.cumsum(np.append(False, ~equal))[tied]
-    order = np.arange(len(due)) if order is None else order
-    lot = np.random.default_rng(2).permutation(len(due))[order[tied]]
-    order[tied] = order[tied][np.argsort(group * len(due) + lot)]
-    return order
 
 
 def _windows(due: IntArray) -> IntArray | None:

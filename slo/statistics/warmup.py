@@ -18,6 +18,7 @@ import numpy as np
 from plimsoll.slo.records.records import FloatArray, IntArray
 from plimsoll.slo.statistics.confidence import order_statistic_bounds
 from plimsoll.slo.statistics.distribution import median, u_errors
+from plimsoll.slo.statistics.order import by_time
 
 BATCH = 5
 #: With fewer batches than this (100 requests) nothing is proposed.
@@ -40,6 +41,9 @@ REACH = 0.5
 #: first answer, where a slow start looks alike, twice as long.
 HELD_UP = 8
 STALL = 2.0
+#: Longer series of batch means are correlated in blocks, at so many lags: what an FFT holds stays below 50 MB.
+WHOLE = 1 << 20
+LAGS = 1 << 16
 #: Before the first answer slowness alone answers nothing: it goes on to answer as evenly as it was asked, half of those
 #: that waited in half of that time. After a stall it is more than that by this many roots of their number (1.5 standard
 #: errors).
@@ -128,11 +132,11 @@ def capped(values: FloatArray) -> FloatArray:
 
     A copy. Raises ValueError when no value is finite.
     """
-    finite = values[np.isfinite(values)]
-    if not len(finite):
+    greatest = float(np.max(values, initial=-math.inf, where=np.isfinite(values)))
+    if greatest == -math.inf:
         raise ValueError("not one value is finite: nothing succeeded, so there is no level to come to")
     rank = max(math.ceil(CAP * len(values)), 1) - 1
-    return np.minimum(values, min(float(np.partition(values, rank)[rank]), float(finite.max())))
+    return np.minimum(values, min(float(np.partition(values, rank)[rank]), greatest))
 
 
 def detect(values: FloatArray, due_ns: IntArray) -> Warmup | None:
@@ -145,8 +149,8 @@ def detect(values: FloatArray, due_ns: IntArray) -> Warmup | None:
     n = len(values)
     if n < BATCH * MIN_BATCHES or int(np.ptp(due_ns)) == 0 or not np.isfinite(values).any():
         return None
-    order = np.argsort(due_ns, kind="stable")
-    series, due = values[order], due_ns[order]
+    order = by_time(due_ns)
+    series, due = (values, due_ns) if order is None else (values[order], due_ns[order])
     level = capped(series)
     k = n // BATCH
     means = level[: k * BATCH].reshape(k, BATCH).mean(axis=1)
@@ -211,15 +215,13 @@ def inflation(series: FloatArray) -> float:
     """By how much autocorrelation multiplies the variance of a mean: 1 + 2 sum of rho, at least 1.
 
     The sum ends before the first pair of neighbouring lags whose sum is not positive (Geyer's initial positive
-    sequence). By FFT, O(n log n).
+    sequence). By FFT, O(n log n); of more than a million values lags up to ``LAGS`` alone.
     """
     n = len(series)
     if n < 4:
         return 1.0
     centred = series - series.mean()
-    size = 1 << (2 * n - 1).bit_length()
-    power = np.abs(np.fft.rfft(centred, size)) ** 2
-    covariance = np.fft.irfft(power, size)[: n // 2]
+    covariance = _whole_covariance(centred) if n <= WHOLE else _covariance(centred)
     if covariance[0] <= 0.0:
         return 1.0
     rho = covariance / covariance[0]
@@ -227,6 +229,24 @@ def inflation(series: FloatArray) -> float:
     ends = np.flatnonzero(pairs <= 0.0)
     kept = pairs[: ends[0]] if len(ends) else pairs
     return max(1.0, float(2.0 * kept.sum() - 1.0))
+
+
+def _whole_covariance(centred: FloatArray) -> FloatArray:
+    n = len(centred)
+    size = 1 << (2 * n - 1).bit_length()
+    power = np.abs(np.fft.rfft(centred, size)) ** 2
+    covariance: FloatArray = np.fft.irfft(power, size)[: n // 2]
+    return covariance
+
+
+def _covariance(centred: FloatArray) -> FloatArray:
+    """The same for the first lags, the sum of blocks: each with itself and what follows it."""
+    found = np.zeros(LAGS)
+    size = 8 * LAGS
+    for first in range(0, len(centred), size - LAGS):
+        block, beyond = (np.fft.rfft(centred[first : first + much], size) for much in (size - LAGS, size))
+        found += np.fft.irfft(np.conj(block) * beyond, size)[:LAGS]
+    return found
 
 
 # -- cold starts -------------------------------------------------------------------------------------------------------

@@ -64,13 +64,14 @@ class Counts:
 
 
 def count(records: Records) -> Counts:
-    measured = records["phase"] == Phase.MEASURE
-    status = records["status"][measured]
+    measured = records.in_measure
+    status = records.columns["status"][measured]
     number_of = np.bincount(status, minlength=len(Status))
     errors = _errors(records)
     failed = int(np.count_nonzero(status != Status.OK))
     good = records.ok & records.in_measure
-    asked = good & (records["n_asked"] >= 0) & (records["tokens_from"] == TokensFrom.USAGE)
+    tokens_from, planned = records.columns["tokens_from"], records.columns["n_in_from"] == TokensFrom.PLAN
+    asked = good & (records["n_asked"] >= 0) & (tokens_from == TokensFrom.USAGE)
     return Counts(
         measured=int(np.count_nonzero(measured)),
         ok=int(number_of[Status.OK]),
@@ -78,21 +79,24 @@ def count(records: Records) -> Counts:
         by_status={status.name: int(number_of[status]) for status in Status if number_of[status]},
         errors=errors,
         other_errors=failed - sum(error.count for error in errors),
-        warmup=int(np.count_nonzero(records["phase"] == Phase.WARMUP)),
+        warmup=int(np.count_nonzero(records.columns["phase"] == Phase.WARMUP)),
         asked_exactly=int(np.count_nonzero(asked)),
         short_of_asked=int(np.count_nonzero(asked & (records["n_out"] < records["n_asked"]))),
-        guessed_output=int(np.count_nonzero((records["tokens_from"] == TokensFrom.CHUNKS) & good)),
-        planned_input=int(np.count_nonzero((records["n_in_from"] == TokensFrom.PLAN) & (records["n_out"] >= 0) & good)),
+        guessed_output=int(np.count_nonzero((tokens_from == TokensFrom.CHUNKS) & good)),
+        planned_input=int(np.count_nonzero(planned & (records["n_out"] >= 0) & good)),
         all_empty_400=_all_empty_400(records),
     )
 
 
 def _errors(records: Records) -> tuple[ErrorCount, ...]:
     """The most frequent texts of requests that failed, with their status."""
-    failed = (records["phase"] == Phase.MEASURE) & (records["status"] != Status.OK)
+    failed = records.in_measure & ~records.ok
     # One integer for each pair of status and text, so that a single pass counts them all.
     width = len(records.errors) + 1
-    pairs, numbers = np.unique(records["status"][failed] * width + records["error"][failed] + 1, return_counts=True)
+    each = records["status"][failed] * width + records["error"][failed] + 1
+    each.sort()
+    starts = np.flatnonzero(np.append(len(each) > 0, each[1:] != each[:-1]))
+    pairs, numbers = each[starts], np.diff(np.append(starts, len(each)))
     order = np.lexsort((pairs, -numbers))
     listed = [(int(pairs[i]), int(numbers[i])) for i in order if pairs[i] % width][:MAX_ERRORS]
     return tuple(
@@ -101,9 +105,19 @@ def _errors(records: Records) -> tuple[ErrorCount, ...]:
 
 
 def _all_empty_400(records: Records) -> bool:
-    if not bool((records["code"][records.in_measure] == 400).all()):
+    measured = records.in_measure
+    if not bool((records.columns["code"][measured] == 400).all()):
         return False
-    return {"HTTP 400"} == set(records.measured().texts("error"))
+    return {"HTTP 400"} == {text for text, _ in texts_of(records, "error", measured)}
+
+
+def texts_of(records: Records, name: str, rows: BoolArray) -> list[tuple[str | None, int]]:
+    """The texts of column ``error``, ``server_timing`` or ``slice`` that some of these rows have, None for none, and
+    how many have each.
+    """
+    table = (None, *records.table(name))
+    numbers = np.bincount(records[name][rows] + 1, minlength=1)
+    return [(table[place], int(numbers[place])) for place in np.flatnonzero(numbers).tolist()]
 
 
 # -- speech as a whole -------------------------------------------------------------------------------------------------

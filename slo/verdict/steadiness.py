@@ -17,6 +17,7 @@ import numpy as np
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import FloatArray, IntArray, Phase, Records
 from plimsoll.slo.statistics.distribution import median, quantile
+from plimsoll.slo.statistics.order import by_time
 from plimsoll.slo.statistics.warmup import BATCH, Incident, Warmup, detect
 
 #: The first of these that the run has.
@@ -97,8 +98,8 @@ def steadiness(records: Records, constant_load: bool = True) -> Steadiness | Non
         return None
     metric, values, due = found
     warmup = detect(values, due)
-    kept = due >= warmup.until_ns if warmup is not None and warmup.proposed else np.ones(len(due), np.bool_)
-    seen = windows(values[kept], due[kept])
+    kept = int(np.searchsorted(due, warmup.until_ns)) if warmup is not None and warmup.proposed else 0
+    seen = windows(values[kept:], due[kept:])
     if warmup is None and seen is None:
         return None
     return Steadiness(
@@ -112,10 +113,14 @@ def steadiness(records: Records, constant_load: bool = True) -> Steadiness | Non
 
 
 def _series(records: Records) -> tuple[str, FloatArray, IntArray] | None:
+    """(metric, its values, when their requests were due), in order of due time."""
     for name in METRICS:
         measured = measure(catalogue()[name], records)
-        if measured.n and np.isfinite(measured.values).any():
-            return name, measured.values, records["due_ns"][measured.row]
+        values = measured.values
+        if measured.n and np.isfinite(values).any():
+            due = records["due_ns"] if measured.plain else records["due_ns"][measured.row]
+            order = by_time(due)
+            return (name, values, due) if order is None else (name, values[order], due[order])
     return None
 
 
@@ -126,12 +131,12 @@ def _had_ns(records: Records) -> int:
 
 
 def _proposal(found: Warmup, due_ns: IntArray, had_ns: int) -> Proposal:
-    order = np.sort(due_ns)
+    """``due_ns`` ascending."""
     statistic = found.cut.statistic
     tried = np.unique(np.linspace(0, len(statistic) - 1, min(len(statistic), MAX_POINTS - 1)).astype(np.int64))
     tried = np.unique(np.append(tried, found.cut.batches))  # the minimum is on the curve, whatever is left out of it
     drawn = tried if statistic[0] > 0 else tried[:0]
-    start = max(0, int(order[0]))
+    start = max(0, int(due_ns[0]))
     return Proposal(
         proposed=found.proposed,
         incident=found.incident,
@@ -142,7 +147,7 @@ def _proposal(found: Warmup, due_ns: IntArray, had_ns: int) -> Proposal:
         after_ns=_whole(found.after),
         distance=float(f"{found.distance:.4g}"),
         suggested_warmup_ns=_round_up(had_ns + found.until_ns - start) if found.proposed else None,
-        curve_at_ns=order[drawn * BATCH].tolist(),
+        curve_at_ns=due_ns[drawn * BATCH].tolist(),
         curve=[float(f"{value:.5g}") for value in (statistic[drawn] / (statistic[0] or 1.0)).tolist()],
     )
 
@@ -272,8 +277,8 @@ def windows(values: FloatArray, due_ns: IntArray, percentiles: Sequence[str] = (
     m = min(n // PER_WINDOW, MAX_WINDOWS)
     if m < LEAST_WINDOWS or int(np.ptp(due_ns)) == 0:
         return None
-    order = np.argsort(due_ns, kind="stable")
-    series, due = values[order], due_ns[order]
+    order = by_time(due_ns)
+    series, due = (values, due_ns) if order is None else (values[order], due_ns[order])
     starts = np.arange(m) * (n // m)
     parts = [np.sort(part) for part in np.split(series, starts[1:])]
     found = {name: np.array([quantile(part, Fraction(name[1:]) / 100) for part in parts]) for name in percentiles}

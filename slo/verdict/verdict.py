@@ -17,6 +17,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from plimsoll.slo.objectives.goodput import Goodput, goodput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import BY_DISTANCE, ObjectiveVerdict, Outcome, judge_objective
@@ -28,6 +30,7 @@ from plimsoll.slo.statistics.share import Course, course
 from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.bracket import both_ends, lower_end, names_of
 from plimsoll.slo.validity.validity import Validity
+from plimsoll.slo.verdict.counts import texts_of
 
 _RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
 
@@ -214,9 +217,10 @@ def _unless_unstable(
 
 def _without_objectives(records: Records) -> tuple[Outcome, tuple[str, ...]]:
     """Nobody promised anything, but an endpoint that answered nothing at all has not passed."""
-    rows = records.measured()
-    if len(rows) and not rows.ok.any():
-        texts = [text for text in rows.texts("error") if text]
-        common = max(set(texts), key=texts.count) if texts else "no error text"
-        return "FAIL", (f"not one of {len(rows)} requests succeeded; most often: {common}",)
+    measured = records.in_measure
+    n = int(np.count_nonzero(measured))
+    if n and not (records.ok & measured).any():
+        texts = [(text, number) for text, number in texts_of(records, "error", measured) if text]
+        common = max(texts, key=lambda one: one[1])[0] if texts else "no error text"
+        return "FAIL", (f"not one of {n} requests succeeded; most often: {common}",)
     return "PASS", ("no objective given",)

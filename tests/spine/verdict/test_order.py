@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.slo.metrics import indicator as measuring
-from plimsoll.slo.metrics.indicator import catalogue, measure, of_successes, successes
+from plimsoll.slo.metrics.indicator import catalogue, extremes, measure, of_successes, successes
 from plimsoll.slo.records.records import FloatArray, IntArray, Records, from_columns
-from plimsoll.slo.statistics.order import Entries, Folded, buckets
+from plimsoll.slo.statistics.order import Entries, Folded, buckets, by_time
 
 MS = 1_000_000
 whole_ns = st.integers(-(2**53), 2**53).map(float)
@@ -124,3 +124,28 @@ def test_values_of_requests_have_their_records() -> None:
     assert np.asarray(plain.ordered).tolist() == [1.0, 3.0]
     assert [row.tolist() for _, row in plain.slabs()] == [[0, 1]]
     assert Entries((np.empty(0), None)).n == 0
+
+
+@given(
+    times=st.lists(st.integers(-1, 6), max_size=30).map(np.array),
+    seed=st.integers(0, 9),
+)
+def test_times_are_put_in_order_and_equal_ones_by_lot_or_as_they_stand(times: IntArray, seed: int) -> None:
+    times = times.astype(np.int64)
+    lot = np.random.default_rng(seed).permutation(len(times))
+    found, drawn = by_time(times), by_time(times, lambda: lot)
+    plain = np.arange(len(times))
+    assert (plain if found is None else found).tolist() == np.argsort(times, kind="stable").tolist()
+    assert (plain if drawn is None else drawn).tolist() == np.lexsort((lot, times)).tolist()
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+def test_the_extremes_of_each_record_are_found_in_slabs(greatest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    some, itl = answers(150, 8), catalogue()["itl"]
+    monkeypatch.setattr(measuring, "SLAB", 16)
+    found, has = extremes(itl, some, greatest)
+    for row in range(len(some)):
+        gaps = np.diff(some.chunk_ns[some.chunk_offsets[row] : some.chunk_offsets[row + 1]])
+        assert bool(has[row]) == (len(gaps) > 0)
+        if len(gaps):
+            assert found[row] == (gaps.max() if greatest else gaps.min())

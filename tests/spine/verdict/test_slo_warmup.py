@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics import warmup
 from plimsoll.slo.statistics.warmup import BATCH, Incident, capped, detect, inflation, mser
 
 MS = 1_000_000
@@ -174,6 +175,18 @@ def test_inflation_of_an_autoregressive_series_is_the_textbook_one() -> None:
         series[i] = 0.8 * series[i - 1] + noise[i]
     assert inflation(series) == pytest.approx((1 + 0.8) / (1 - 0.8), rel=0.1)
     assert inflation(np.ones(50)) == inflation(np.ones(2)) == 1.0
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.8, 0.99])
+def test_a_long_series_is_correlated_in_blocks_and_says_the_same(rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    noise, series = rng.normal(size=60_000), np.zeros(60_000)
+    for i in range(1, len(series)):
+        series[i] = rho * series[i - 1] + noise[i]
+    whole = inflation(series)
+    monkeypatch.setattr(warmup, "WHOLE", 10_000)
+    monkeypatch.setattr(warmup, "LAGS", 2_048)
+    assert inflation(series) == pytest.approx(whole, rel=1e-9)
 
 
 def test_a_million_requests_take_less_than_a_second() -> None:

@@ -287,6 +287,9 @@ def test_the_starter_is_written_once_and_accepted(
     path = tmp_path / "slo.yaml"
     assert plimsoll(monkeypatch, "slo", "init", "--out", str(path)) == 0
     assert path.read_text() == openslo.starter()
+    assert plimsoll(monkeypatch, "slo", "init", str(tmp_path / "other.yaml")) == 0
+    assert (tmp_path / "other.yaml").read_text() == openslo.starter()
+    assert plimsoll(monkeypatch, "slo", "init", "a.yaml", "--out", "b.yaml") == 2
     path.write_text(path.read_text() + "# mine\n")
     capsys.readouterr()
     assert plimsoll(monkeypatch, "slo", "init", "--out", str(path)) == 2

@@ -12,7 +12,7 @@ from made_reports import MANIFEST, MS, SCENARIO, built, every, facts, records, t
 
 from plimsoll.reports.blocks.document import Folded, Table
 from plimsoll.reports.documents.run import document
-from plimsoll.reports.formats.html_ import render
+from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report, json_schema
 from plimsoll.reports.sections.agents import LISTED
 from plimsoll.slo.records.records import Records, from_arrays
@@ -44,7 +44,7 @@ def test_a_run_of_one_host_has_no_such_section() -> None:
     report = built(MANIFEST, SCENARIO, made, facts(made))
     assert report.agents is None
     assert "agents" not in report.document()
-    assert "Who sent it" not in render(report).decode()
+    assert "Who sent it" not in formats()["html"].render(report).decode()
 
 
 def test_an_agent_whose_path_is_longer_is_listed_first_and_warned_of() -> None:
@@ -58,7 +58,7 @@ def test_an_agent_whose_path_is_longer_is_listed_first_and_warned_of() -> None:
     (note,) = found.notes
     assert note.startswith("agent a0001 on h1 is slower than the others, more than chance makes: p50(ttft) of a0001 ")
     assert note in report.warnings
-    page = render(report).decode()
+    page = formats()["html"].render(report).decode()
     assert "Who sent it" in page
     assert "was lost: it left" in page
     Draft202012Validator(json_schema()).validate(report.document())
