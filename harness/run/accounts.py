@@ -49,7 +49,7 @@ class _Here:
 class Ledger:
     """What came of each worker's rows, and what was made in place of others, counted block by block.
 
-    ``plan``: the head of an open loop's, all of a closed one's.
+    ``plan``: its head.
     """
 
     def __init__(self, plan: Plan, members: Sequence[Member]) -> None:

@@ -160,7 +160,8 @@ class Differences:
     def _add_closed(self, query: IntArray, sample: IntArray, payload: IntArray) -> None:
         plan = self._plan
         of_row, most = query % plan.n_queries, plan.stop.max_queries
-        known = (query >= 0) & (sample >= 0) & (sample < np.diff(plan.offsets)[of_row])
+        samples = plan.offsets[of_row + 1] - plan.offsets[of_row]  # of these rows only: the plan may be a long list
+        known = (query >= 0) & (sample >= 0) & (sample < samples)
         known &= True if most is None else query < most
         at = np.where(known, plan.offsets[of_row] + sample, 0)
         known &= plan.sample_ix[at] == sample

@@ -51,7 +51,7 @@ class Rows:
         self._reset()
 
     def _reset(self) -> None:
-        self._ledger = accounts.Ledger(self._known, self._members)
+        self._ledger = accounts.Ledger(self._head, self._members)
         self._differences = Differences(self._known, self._gathered.width)
         self._cursor = None if self._head.cyclic else Cursor(self._plan)
         self._missing.reset()
