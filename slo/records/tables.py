@@ -320,6 +320,8 @@ def load(run_dir: Path, visit: Callable[[Records], object] | None = None) -> Rec
         raise
     except RecordsError as error:
         raise RecordsError(f"{run_dir}: {error}") from error
+    finally:
+        pa.default_memory_pool().release_unused()  # some 80 MB that batches were decoded in
 
 
 def names(run_dir: Path) -> set[str]:
