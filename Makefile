@@ -100,8 +100,10 @@ sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behav
 interop: $(STAMP)  ## real servers, each in an environment of its own (nginx: the distribution's); not part of make test
 	$(BIN)/python -m tests.interop
 
-bench: $(STAMP)  ## the hot path, beside its baseline
+bench: $(STAMP)  ## the hot path beside its baseline; memory and CPU of sealing and reporting by the million
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.size --rows 100000 1000000 10000000
+	$(BIN)/python -m tests.bench.size --rows 10000 100000 --chunks 100
 
 golden: $(STAMP)  ## rewrite golden files, printing the differences
 	$(BIN)/python -m pytest -q tests --ignore=tests/e2e --ignore=tests/real --update-golden
