@@ -531,12 +531,11 @@ def prompt_lengths(records: Records) -> IntArray:
     told = ok & (n_in >= 0) & (payload >= 0)
     if ok.all() or not told.any():
         return np.where(ok, n_in, -1)
-    first = np.flatnonzero(told)[::-1]
+    known, first = np.unique(payload[told], return_index=True)
     lost = np.flatnonzero(~ok)
-    of_payload = np.full(int(payload.max()) + 2, -1)  # the last one is of no payload
-    of_payload[payload[first]] = n_in[first]  # the first row of each is written last
+    at = np.minimum(np.searchsorted(known, payload[lost]), len(known) - 1)
     filled = n_in.copy()
-    filled[lost] = of_payload[payload[lost]]
+    filled[lost] = np.where(known[at] == payload[lost], n_in[told][first][at], -1)
     return filled
 
 
