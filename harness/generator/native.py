@@ -24,7 +24,7 @@ from plimsoll.harness.generator.issuer import CANCELLED, Load, never, rows_of, t
 from plimsoll.harness.generator.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from plimsoll.harness.transport.client import OPENING, Target
 from plimsoll.harness.transport.endpoint import Endpoint, explain, origin_of
-from plimsoll.harness.transport.held import budget, too_much, waiting
+from plimsoll.harness.transport.held import budget, highest_fd, too_much, waiting
 from plimsoll.harness.transport.http.http_pool import HttpClient
 from plimsoll.scenarios.plan.blocks import Blocks, Extent
 from plimsoll.scenarios.plan.plan import IntArray, Plan
@@ -128,6 +128,7 @@ class NativeRun:
             spin_ns=spin_of(load.plan.extent()) if target.spin_ns is None else target.spin_ns,
             held_limit=self._budget,
             waiting_limit=self._waiting,
+            highest_fd=highest_fd(),
         )
         self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
         plain = None if answers else client.plain()
