@@ -32,6 +32,8 @@ CANCELLED = "cancelled on purpose (the scenario's cancel)"
 BACKOFF_NS = 10_000_000
 #: So many rows of a lane are ready as lists, made so many at a time; a closed loop of so few has all of them at hand.
 AHEAD, SLICE, AT_HAND = 1 << 14, 1 << 10, 1 << 18
+#: After so many queries in a row a loop lets others work: status lines go out, and orders come in.
+TURN = 1 << 9
 #: Making a slice takes less than this: nothing should be due meanwhile.
 FEED_NS = 500_000
 
@@ -277,25 +279,23 @@ class _OpenLane:
     def _tick(self) -> None:
         issuer = self._issuer
         now_ns = self._clock.now_ns
-        while True:
-            ids, due, offsets, sample, payload, cancel = self._lists
-            n = len(due)
-            while self._row < n and due[self._row] <= now_ns():
-                if issuer.stopped:
-                    return
-                row = self._row
-                self._row = row + 1
-                for ix in range(offsets[row], offsets[row + 1]):
-                    if self._limit is not None and self._flying >= self._limit:
-                        self._held.append((ids[row], sample[ix], payload[ix], due[row], cancel[row]))
-                    else:
-                        self._send(ids[row], sample[ix], payload[ix], due[row], cancel[row])
-            if self._row < n:
-                self._wait()
+        ids, due, offsets, sample, payload, cancel = self._lists
+        n = len(due)
+        while self._row < n and due[self._row] <= now_ns():
+            if issuer.stopped:
                 return
-            if not self._turn():
-                self.next_due_ns = _NEVER
-                return
+            row = self._row
+            self._row = row + 1
+            for ix in range(offsets[row], offsets[row + 1]):
+                if self._limit is not None and self._flying >= self._limit:
+                    self._held.append((ids[row], sample[ix], payload[ix], due[row], cancel[row]))
+                else:
+                    self._send(ids[row], sample[ix], payload[ix], due[row], cancel[row])
+        # Also between two slices that are due both: other work has its turn.
+        if self._row < n or self._turn():
+            self._wait()
+        else:
+            self.next_due_ns = _NEVER
 
     def _send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, cancel_ns: int) -> None:
         self._flying += 1
@@ -385,14 +385,22 @@ class _ClosedLane:
         self._pump()
 
     def _pump(self) -> None:
-        # A client may finish an exchange inside send (the null client does): no recursion, one loop.
+        # A client may finish an exchange inside send (the null client does): no recursion, one loop, and other work
+        # has its turn now and then.
         if self._pumping:
             return
         self._pumping = True
-        while self._free and not self._over():
+        for _ in range(TURN):
+            if not self._free or self._over():
+                self._pumping = False
+                return
             self._free -= 1
             self._issue()
+        self._clock.wake_at(0, self._resume)
+
+    def _resume(self) -> None:
         self._pumping = False
+        self._pump()
 
     def _taken(self) -> _Lists:
         lists = self.rows.take()

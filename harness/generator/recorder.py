@@ -41,7 +41,8 @@ SEGMENT_NS = 700_000_000
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
 MARGIN_NS = (20_000, 2_000_000)
-#: With this many exchanges unsettled (or more bytes in them than may wait), memory comes first.
+#: With this many exchanges unsettled (or more bytes in them than may wait), memory comes first: before the schedule, and
+#: with twice as many before whoever sends, if its loop has no time to settle.
 BACKLOG = 20_000
 
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
@@ -317,6 +318,10 @@ class Recorder:
         if not self._scheduled:
             self._scheduled = True
             self._clock.wake_at(0, self._work)
+        elif len(self._pending) > 2 * BACKLOG:
+            self._next()
+            self._next()
+            self._cut_if_due(self._clock.now_ns())
 
     def _work(self) -> None:
         now = self._clock.now_ns()
@@ -414,6 +419,8 @@ class Recorder:
         """Settle and cut everything, however long it takes: the run is over."""
         while self._pending:
             self._next()
+            if len(self._columns) >= SEGMENT_ROWS:
+                self._cut()
         if len(self._columns):
             self._cut()
         if self.said.full and not self._full_told:

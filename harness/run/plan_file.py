@@ -176,7 +176,7 @@ def differences(records: Records, plan: Plan | Blocks) -> list[str]:
     """What in the rows of the planned load is not of this plan, as ``Differences`` says it."""
     pieces = plan if isinstance(plan, Blocks) else cut(plan)
     head, cursor = pieces.head, Cursor(pieces)
-    found = Differences(pieces.whole() if head.cyclic else head, cursor.width)
+    found = Differences(pieces, cursor.width)
     rows = _planned_rows(records)
     key = keys(rows[0], rows[1], cursor.width)
     if not head.cyclic and bool((key[1:] < key[:-1]).any()):  # no run of ours has them so

@@ -129,11 +129,14 @@ class Differences:
     """What in the rows of the planned load is not of this plan: one text for each kind, with the first row.
 
     Of an open loop everything planned must be there, once and as planned. A closed loop decides when a query is due,
-    and how many there are: what a query carries was planned. ``plan``: its head; of a closed loop all of it.
+    and how many there are: what a query carries was planned. ``plan``: its pieces, of which one is held at a time.
     """
 
-    def __init__(self, plan: Plan, width: int) -> None:
-        self._plan, self._width = plan, width
+    def __init__(self, plan: Blocks, width: int) -> None:
+        self._pieces, self._plan, self._width = plan, plan.head, width
+        self._queries = plan.extent().n_queries if self._plan.cyclic else 0
+        self._coming, self._piece, self._begin = iter(plan), self._plan, 0
+        self._end = 0
         self._found: dict[str, tuple[int, str]] = {}
         self._rows = self._planned = self._again = self._missing = 0
 
@@ -158,16 +161,33 @@ class Differences:
         self._missing += int((times == 0).sum())
 
     def _add_closed(self, query: IntArray, sample: IntArray, payload: IntArray) -> None:
-        plan = self._plan
-        of_row, most = query % plan.n_queries, plan.stop.max_queries
-        samples = plan.offsets[of_row + 1] - plan.offsets[of_row]  # of these rows only: the plan may be a long list
-        known = (query >= 0) & (sample >= 0) & (sample < samples)
+        most = self._plan.stop.max_queries
+        known = (query >= 0) & (sample >= 0)
         known &= True if most is None else query < most
-        at = np.where(known, plan.offsets[of_row] + sample, 0)
-        known &= plan.sample_ix[at] == sample
+        planned = np.full(len(query), -1)
+        rows = np.flatnonzero(known)
+        while len(rows):
+            piece, begin = self._piece_of(int(query[rows[0]]) % self._queries)
+            row = query[rows] % self._queries - begin
+            beyond = np.flatnonzero((row < 0) | (row >= piece.n_queries))
+            n = int(beyond[0]) if len(beyond) else len(rows)
+            here, row, rows = rows[:n], row[:n], rows[n:]
+            known[here] = sample[here] < piece.offsets[row + 1] - piece.offsets[row]
+            at = np.where(known[here], piece.offsets[row] + sample[here], 0)
+            known[here] &= piece.sample_ix[at] == sample[here]
+            planned[here] = piece.payload_ix[at]
         self._report(~known, _STRANGE, query, sample)
         # Users of Locust make their own payloads: -1.
-        self._report(known & (payload != plan.payload_ix[at]) & (payload != -1), _PAYLOAD, query, sample)
+        self._report(known & (payload != planned) & (payload != -1), _PAYLOAD, query, sample)
+
+    def _piece_of(self, row: int) -> tuple[Plan, int]:
+        """The piece that has this row of a closed loop's list, and its first. Rows mostly rise."""
+        if row < self._begin:
+            self._coming, self._begin, self._end = iter(self._pieces), 0, 0
+        while row >= self._end:
+            self._piece = next(self._coming)
+            self._begin, self._end = self._end, self._end + self._piece.n_queries
+        return self._piece, self._begin
 
     def _report(self, bad: BoolArray, what: str, query: IntArray, sample: IntArray) -> None:
         at = np.flatnonzero(bad)

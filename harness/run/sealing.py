@@ -47,12 +47,11 @@ class Rows:
         self._gathered, self._plan, self._members = gathered, plan, members
         self._missing, self._chosen = missing, chosen
         self._head = plan.head
-        self._known = plan.whole() if self._head.cyclic else self._head
         self._reset()
 
     def _reset(self) -> None:
         self._ledger = accounts.Ledger(self._head, self._members)
-        self._differences = Differences(self._known, self._gathered.width)
+        self._differences = Differences(self._plan, self._gathered.width)
         self._cursor = None if self._head.cyclic else Cursor(self._plan)
         self._missing.reset()
         self._planned = self._samples = self._queries = self._due_ns = self._done_ns = 0
