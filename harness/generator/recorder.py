@@ -41,8 +41,8 @@ SEGMENT_NS = 700_000_000
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
 MARGIN_NS = (20_000, 2_000_000)
-#: With this many exchanges unsettled (or more bytes in them than may wait), memory comes first: before the schedule, and
-#: with twice as many before whoever sends, if its loop has no time to settle.
+#: With this many exchanges unsettled (or more bytes in them than may wait), memory comes before the schedule; with
+#: twice as many it comes before sending, of a loop that has no time to settle.
 BACKLOG = 20_000
 
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))

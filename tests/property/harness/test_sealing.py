@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from plimsoll.harness.generator.segments import dump_segment, segment_name
 from plimsoll.harness.run import gathered, planned, rundir, sealing
 from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import Records, Status
@@ -120,3 +121,44 @@ def test_a_run_is_sealed_as_its_rows_sorted(
     assert made.facts.plan_faults == again.facts.plan_faults
     assert made.facts.planned_queries == len({row[1] for row in wanted if row[0] == 0})
     assert made.facts.plan_samples == plan.n_samples
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=12),
+    st.one_of(st.none(), st.integers(0, 40)),
+    st.lists(st.tuples(st.integers(-2, 40), st.integers(-1, 3), st.integers(-1, 4)), max_size=40),
+    st.integers(1, 7),
+    st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_rows_of_a_closed_loop_are_held_against_the_pieces_of_its_plan_as_against_all_of_it(
+    widths: list[int], most: int | None, rows: list[tuple[int, int, int]], size: int, ordered: bool
+) -> None:
+    carried = [[(row + place) % 4 for place in range(width)] for row, width in enumerate(widths)]
+    pieces = [_closed(carried[begin : begin + size], begin, most) for begin in range(0, len(carried), size)]
+    rows = sorted(rows) if ordered else rows
+    query, sample, payload = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    found = planned.Differences(Blocks(lambda: iter(pieces)), _WIDE)
+    for part in np.array_split(np.arange(len(rows)), 3):
+        found.add((query[part], sample[part], payload[part], query[part]), None)
+
+    def of(q: int, s: int) -> int | None:
+        held = carried[q % len(carried)]
+        return held[s] if q >= 0 and (most is None or q < most) and 0 <= s < len(held) else None
+
+    strange = [row for row in rows if of(*row[:2]) is None]
+    others = [row for row in rows if row[2] not in (of(*row[:2]), -1) and row not in strange]
+    kinds = [(strange, "are not in the plan"), (others, "carry another payload than planned")]
+    assert found.texts() == [
+        f"{len(bad)} rows {what} (first: query {bad[0][0]} sample {bad[0][1]})" for bad, what in kinds if bad
+    ]
+
+
+def _closed(rows: list[list[int]], begin: int, most: int | None) -> Plan:
+    n, flat = len(rows), [payload for row in rows for payload in row]
+    offsets = np.cumsum([0, *map(len, rows)])
+    return Plan(
+        np.zeros(n, np.int64), np.arange(begin, begin + n), offsets,
+        np.concatenate([np.arange(len(row)) for row in rows]), np.array(flat), np.full(n, -1),
+        Stop(max_queries=most), seed=0, open_loop=False, cyclic=True, max_in_flight=2, check=False,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -205,6 +206,26 @@ def test_a_client_that_answers_inside_send_does_not_recurse() -> None:
     issuer.start(clock.now_ns())
     clock.run()
     assert len(finished) == 5000
+
+
+@pytest.mark.parametrize("cyclic", [True, False])
+def test_while_a_client_answers_inside_send_others_have_their_turn(cyclic: bool) -> None:
+    clock = VirtualClock()
+    finished: list[Exchange] = []
+    plan = closed_plan(1, Stop(min_queries=5000, min_duration_ns=0)) if cyclic else open_plan([0] * 5000)
+    issuer = Issuer(Load(cut(plan), None, ["r"], "run"), NullClient(clock), clock, finished.append)
+    sent: list[int] = []
+
+    def look() -> None:
+        sent.append(len(finished))
+        if not issuer.issued_all:
+            clock.wake_at(0, look)
+
+    issuer.start(clock.now_ns())
+    clock.wake_at(0, look)
+    clock.run()
+    assert len(finished) == 5000
+    assert max(b - a for a, b in pairwise(sent)) <= 1024
 
 
 def test_sharded_issuers_together_send_the_whole_schedule() -> None:

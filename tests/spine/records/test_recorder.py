@@ -131,6 +131,20 @@ def test_with_a_large_backlog_memory_comes_before_the_schedule(monkeypatch: pyte
     assert desk.settled
 
 
+def test_a_loop_that_has_no_time_to_settle_settles_as_it_sends_and_cuts_its_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recorder, "BACKLOG", 10)
+    monkeypatch.setattr(recorder, "SEGMENT_ROWS", 15)
+    desk = Desk()
+    for k in range(100):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns))
+        assert k + 1 - len(desk.settled) <= 20
+    assert [len(part) for part in desk.segments] == [16] * 5  # two at a time
+    assert desk.records()["query_id"].tolist() == [*range(100)]
+    assert [len(part) for part in desk.segments] == [16] * 5 + [15, 5]  # at the end, too, none is larger
+
+
 def test_a_bug_in_a_clients_parser_costs_the_parsing_not_the_row() -> None:
     desk = Desk()
 
