@@ -180,16 +180,15 @@ class Issuer:
             self.stop()
 
 
-#: Of rows, with absolute due times: ids, due times, where their samples begin and end, the samples, their payloads, and
-#: after how long each row is cancelled.
-_Lists = tuple[list[int], list[int], list[int], list[int], list[int], list[int]]
+#: Consecutive rows as ``_samples`` or ``_lists`` gives them.
+_Lists = tuple[list[int], ...]
 
 
 class _Rows:
     """The rows of a lane in their order, made ready ahead of time. ``low``: few are."""
 
-    def __init__(self, pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int) -> None:
-        self._made = _lists(pieces, cancel_ns, t0_ns)
+    def __init__(self, made: Iterator[_Lists]) -> None:
+        self._made = made
         self._ready: deque[_Lists] = deque()
         self._dry = False
         self.fill(AHEAD // SLICE)
@@ -219,23 +218,42 @@ class _Rows:
         return self._ready.popleft() if self._ready else None
 
 
-def _lists(
-    pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int, most: int = SLICE
-) -> Iterator[_Lists]:
+def _samples(pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int) -> Iterator[_Lists]:
+    """Of an open loop, of each sample: its query, its due time (absolute), its place, its payload, and after how long
+    it is cancelled. A query may have more samples than anybody wants in lists.
+    """
+    for piece in pieces:
+        cancel = cancel_ns(piece)
+        for begin in range(0, piece.n_samples, SLICE):
+            at = slice(begin, min(begin + SLICE, piece.n_samples))
+            row: Any = at
+            if piece.n_samples != piece.n_queries:
+                row = np.searchsorted(piece.offsets, np.arange(at.start, at.stop), side="right") - 1
+            yield (
+                piece.query_id[row].tolist(),
+                (piece.due_ns[row] + t0_ns).tolist(),
+                piece.sample_ix[at].tolist(),
+                piece.payload_ix[at].tolist(),
+                [-1] * (at.stop - at.start) if cancel is None else cancel[row].tolist(),
+            )
+
+
+def _lists(pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], most: int = SLICE) -> Iterator[_Lists]:
+    """Of a closed loop: ids, where the samples of each row begin and end, the samples, their payloads, and after how
+    long each row is cancelled.
+    """
     for piece in pieces:
         cancel = cancel_ns(piece)
         for row in range(0, piece.n_queries, most):
             rows = slice(row, row + most)
             offsets = piece.offsets[row : row + most + 1]
             samples = slice(int(offsets[0]), int(offsets[-1]))
-            n = len(offsets) - 1
             yield (
                 piece.query_id[rows].tolist(),
-                (piece.due_ns[rows] + t0_ns).tolist(),
                 (offsets - offsets[0]).tolist(),
                 piece.sample_ix[samples].tolist(),
                 piece.payload_ix[samples].tolist(),
-                [-1] * n if cancel is None else cancel[rows].tolist(),
+                [-1] * (len(offsets) - 1) if cancel is None else cancel[rows].tolist(),
             )
 
 
@@ -248,17 +266,17 @@ class _OpenLane:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
-        self._limit = plan.head.max_in_flight
-        self.rows = _Rows(iter(plan), cancel_ns, issuer.t0_ns)
-        self._lists: _Lists = ([], [], [0], [], [], [])
+        self._limit = plan.head.max_in_flight or _NEVER
+        self.rows = _Rows(_samples(iter(plan), cancel_ns, issuer.t0_ns))
+        self._lists: _Lists = ([],) * 5
         self._row = 0
-        self._held: deque[tuple[int, int, int, int, int]] = deque()
+        self._full = False
         self._flying = 0
         self.next_due_ns = _NEVER
 
     @property
     def finished(self) -> bool:
-        return self._row >= len(self._lists[0]) and self.rows.over and not self._held
+        return self._row >= len(self._lists[0]) and self.rows.over
 
     def begin(self) -> None:
         if self._turn():
@@ -279,37 +297,30 @@ class _OpenLane:
     def _tick(self) -> None:
         issuer = self._issuer
         now_ns = self._clock.now_ns
-        ids, due, offsets, sample, payload, cancel = self._lists
+        ids, due, sample, payload, cancel = self._lists
         n = len(due)
         while self._row < n and due[self._row] <= now_ns():
             if issuer.stopped:
                 return
+            if self._flying >= self._limit:
+                self._full, self.next_due_ns = True, _NEVER
+                return
             row = self._row
             self._row = row + 1
-            for ix in range(offsets[row], offsets[row + 1]):
-                if self._limit is not None and self._flying >= self._limit:
-                    self._held.append((ids[row], sample[ix], payload[ix], due[row], cancel[row]))
-                else:
-                    self._send(ids[row], sample[ix], payload[ix], due[row], cancel[row])
+            self._flying += 1
+            issuer.send(ids[row], sample[row], payload[row], due[row], self._phase, self._done, cancel[row])
         # Also between two slices that are due both: other work has its turn.
         if self._row < n or self._turn():
             self._wait()
         else:
             self.next_due_ns = _NEVER
 
-    def _send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, cancel_ns: int) -> None:
-        self._flying += 1
-        self._issuer.send(query_id, sample_ix, payload_ix, due_ns, self._phase, self._done, cancel_ns)
-
     def _done(self, exchange: Exchange) -> None:
         self._flying -= 1
         self._issuer.done(exchange)
-        if self._held and not self._issuer.stopped and self._flying < (self._limit or 1):
-            self._clock.wake_at(0, self._pump)
-
-    def _pump(self) -> None:
-        while self._held and not self._issuer.stopped and self._flying < (self._limit or 1):
-            self._send(*self._held.popleft())
+        if self._full:
+            self._full = False
+            self._clock.wake_at(0, self._tick)
 
 
 def rows_of(plan: Blocks) -> tuple[Plan | None, Iterator[Plan]]:
@@ -354,10 +365,8 @@ class _ClosedLane:
         self._plan = plan.head
         whole, pieces = rows_of(plan)
         self._at_hand = whole is not None
-        self.rows = _Rows(pieces, cancel_ns, 0)
-        self._lists = (
-            next(_lists(iter((whole,)), cancel_ns, 0, whole.n_queries)) if whole is not None else self._taken()
-        )
+        self.rows = _Rows(_lists(pieces, cancel_ns))
+        self._lists = next(_lists(iter((whole,)), cancel_ns, whole.n_queries)) if whole is not None else self._taken()
         self._row = 0
         self._slots = self._plan.max_in_flight or 1
         self._ends_ns = ends_ns
@@ -426,14 +435,14 @@ class _ClosedLane:
         self._next_id = query_id + self._plan.id_step
         self.issued += 1
         self.busy += 1
-        ids, _, offsets, sample, payload, cancel = self._lists
+        ids, offsets, sample, payload, cancel = self._lists
         if self._at_hand:
             row = query_id % len(ids)
         elif self._row < len(ids):
             row = self._row
             self._row += 1
         else:
-            ids, _, offsets, sample, payload, cancel = self._lists = self._taken()
+            ids, offsets, sample, payload, cancel = self._lists = self._taken()
             row, self._row = 0, 1
         first, last = offsets[row], offsets[row + 1]
         if last - first > 1:

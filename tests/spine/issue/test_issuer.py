@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -208,11 +209,18 @@ def test_a_client_that_answers_inside_send_does_not_recurse() -> None:
     assert len(finished) == 5000
 
 
-@pytest.mark.parametrize("cyclic", [True, False])
-def test_while_a_client_answers_inside_send_others_have_their_turn(cyclic: bool) -> None:
+@pytest.mark.parametrize(
+    "plan",
+    [
+        closed_plan(1, Stop(min_queries=5000, min_duration_ns=0)),
+        open_plan([0] * 5000),
+        open_plan([0], per_query=5000),
+        replace(open_plan([0], per_query=5000), max_in_flight=2),
+    ],
+)
+def test_while_a_client_answers_inside_send_others_have_their_turn(plan: Plan) -> None:
     clock = VirtualClock()
     finished: list[Exchange] = []
-    plan = closed_plan(1, Stop(min_queries=5000, min_duration_ns=0)) if cyclic else open_plan([0] * 5000)
     issuer = Issuer(Load(cut(plan), None, ["r"], "run"), NullClient(clock), clock, finished.append)
     sent: list[int] = []
 
