@@ -148,8 +148,8 @@ class SegmentWriter:
         number = self.count
         name = segment_name(self._worker, number)
         self.count += 1
-        self.digest = (self.digest + sum(digests(records).values())) % (1 << 64)
         try:
+            self.digest = (self.digest + sum(digests(records).values())) % (1 << 64)
             write_segment(self._folder / name, records)
         except OSError as error:
             self._write_elsewhere(name, records, error)
