@@ -9,10 +9,11 @@ Nothing here parses, logs or does I/O; it runs as well in virtual time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,9 +41,26 @@ def never(piece: Plan) -> None:
     """Of a plan of which no query is cancelled."""
 
 
+class Supply(Protocol):
+    """A lane's rows, piece by piece. ``over``: all are taken."""
+
+    over: bool
+
+    def take(self) -> tuple[Plan, Sequence[Any] | None] | None:
+        """The next piece and the requests of its samples (None: they are the load's, by payload). None: it isn't ready,
+        or all are taken.
+        """
+        ...
+
+    def unready(self, late_ns: int) -> None:
+        """Rows came so long after they were due."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one worker sends: its shard of the plan and, per payload index, the encoded request.
+    """What one worker sends: its shard of the plan and, per payload index, the encoded request; ``fed``: by phase,
+    where requests come with their rows instead.
 
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
@@ -55,6 +73,24 @@ class Load:
     run_id: str
     outstanding_limit: int = 100_000
     cancel_ns: Callable[[Plan], IntArray | None] = never
+    fed: Mapping[int, Supply] = field(default_factory=dict)
+
+
+class Pieces:
+    """A supply of rows alone."""
+
+    def __init__(self, pieces: Iterator[Plan]) -> None:
+        self._pieces = pieces
+        self._next = next(pieces, None)
+        self.over = self._next is None
+
+    def take(self) -> tuple[Plan, None] | None:
+        piece, self._next = self._next, next(self._pieces, None)
+        self.over = self._next is None
+        return None if piece is None else (piece, None)
+
+    def unready(self, late_ns: int) -> None:
+        """Lag says it."""
 
 
 def too_many_outstanding(outstanding: int, ceiling: int) -> str:
@@ -122,6 +158,7 @@ class Issuer:
         for lane in self._lanes:
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
                 lane.rows.fill(1)
+                lane.go_on()
 
     def next_due_ns(self) -> int:
         """The next appointment, absolute: work that can wait must be over by then."""
@@ -140,10 +177,18 @@ class Issuer:
     # -- the hot path -------------------------------------------------------------------------------------------
 
     def send(
-        self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, phase: int, done: Any, cancel_ns: int = -1
+        self,
+        query_id: int,
+        sample_ix: int,
+        payload_ix: int,
+        due_ns: int,
+        request: Any,
+        phase: int,
+        done: Any,
+        cancel_ns: int = -1,
     ) -> None:
         """Take one sample up and hand it to the client. ``due_ns`` is absolute, ``cancel_ns`` from now (-1: never)."""
-        exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, self._load.requests[payload_ix])
+        exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
         exchange.phase = phase
         exchange.on_done = done
         run = self._load.run_id
@@ -178,16 +223,20 @@ class Issuer:
             self.stop()
 
 
-#: Of rows, with absolute due times: ids, due times, where their samples begin and end, the samples, their payloads, and
-#: after how long each row is cancelled.
-_Lists = tuple[list[int], list[int], list[int], list[int], list[int], list[int]]
+#: Of rows, with absolute due times: ids, due times, where their samples begin and end, the samples, their payloads,
+#: after how long each row is cancelled, and the samples' requests.
+_Lists = tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[Any]]
 
 
 class _Rows:
     """The rows of a lane in their order, made ready ahead of time. ``low``: few are."""
 
-    def __init__(self, pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int) -> None:
-        self._made = _lists(pieces, cancel_ns, t0_ns)
+    def __init__(
+        self, supply: Supply, requests: Sequence[Any], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int
+    ) -> None:
+        self.supply = supply
+        self._requests, self._cancel_ns, self._t0_ns = requests, cancel_ns, t0_ns
+        self._coming: Iterator[_Lists] = iter(())
         self._ready: deque[_Lists] = deque()
         self._dry = False
         self.fill(AHEAD // SLICE)
@@ -203,38 +252,48 @@ class _Rows:
     def fill(self, slices: int) -> None:
         """At most so many slices more, and no more than ``AHEAD`` rows ready."""
         while slices and not self._dry and len(self._ready) < AHEAD // SLICE:
-            made = next(self._made, None)
-            if made is None:
-                self._dry = True
-            else:
+            made = next(self._coming, None)
+            if made is not None:
                 self._ready.append(made)
                 slices -= 1
+            elif (taken := self.supply.take()) is not None:
+                self._coming = _lists(taken[0], taken[1], self._requests, self._cancel_ns, self._t0_ns)
+            else:
+                self._dry = self.supply.over
+                return
 
     def take(self) -> _Lists | None:
-        """The next slice; None: that was all."""
+        """The next slice; None: that was all, or it isn't ready."""
         if not self._ready:
             self.fill(1)
         return self._ready.popleft() if self._ready else None
 
 
 def _lists(
-    pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int, most: int = SLICE
+    piece: Plan,
+    own: Sequence[Any] | None,
+    requests: Sequence[Any],
+    cancel_ns: Callable[[Plan], IntArray | None],
+    t0_ns: int,
+    most: int = SLICE,
 ) -> Iterator[_Lists]:
-    for piece in pieces:
-        cancel = cancel_ns(piece)
-        for row in range(0, piece.n_queries, most):
-            rows = slice(row, row + most)
-            offsets = piece.offsets[row : row + most + 1]
-            samples = slice(int(offsets[0]), int(offsets[-1]))
-            n = len(offsets) - 1
-            yield (
-                piece.query_id[rows].tolist(),
-                (piece.due_ns[rows] + t0_ns).tolist(),
-                (offsets - offsets[0]).tolist(),
-                piece.sample_ix[samples].tolist(),
-                piece.payload_ix[samples].tolist(),
-                [-1] * n if cancel is None else cancel[rows].tolist(),
-            )
+    """``own``: the samples' requests; None: ``requests`` has them by payload."""
+    cancel = cancel_ns(piece)
+    for row in range(0, piece.n_queries, most):
+        rows = slice(row, row + most)
+        offsets = piece.offsets[row : row + most + 1]
+        samples = slice(int(offsets[0]), int(offsets[-1]))
+        n = len(offsets) - 1
+        payload = piece.payload_ix[samples].tolist()
+        yield (
+            piece.query_id[rows].tolist(),
+            (piece.due_ns[rows] + t0_ns).tolist(),
+            (offsets - offsets[0]).tolist(),
+            piece.sample_ix[samples].tolist(),
+            payload,
+            [-1] * n if cancel is None else cancel[rows].tolist(),
+            [requests[ix] for ix in payload] if own is None else [*own[samples]],
+        )
 
 
 class _OpenLane:
@@ -247,11 +306,13 @@ class _OpenLane:
         self._clock = issuer._clock
         self._phase = phase
         self._limit = plan.head.max_in_flight
-        self.rows = _Rows(iter(plan), cancel_ns, issuer.t0_ns)
-        self._lists: _Lists = ([], [], [0], [], [], [])
+        load = issuer._load
+        self.rows = _Rows(load.fed.get(phase) or Pieces(iter(plan)), load.requests, cancel_ns, issuer.t0_ns)
+        self._lists: _Lists = ([], [], [0], [], [], [], [])
         self._row = 0
-        self._held: deque[tuple[int, int, int, int, int]] = deque()
+        self._held: deque[tuple[int, int, int, int, Any, int]] = deque()
         self._flying = 0
+        self._hungry = False
         self.next_due_ns = _NEVER
 
     @property
@@ -262,12 +323,22 @@ class _OpenLane:
         if self._turn():
             self._wait()
 
+    def go_on(self) -> None:
+        """With rows that were not ready when they were looked for."""
+        if self._hungry and self._turn():
+            due = self._lists[1]
+            now = self._clock.now_ns()
+            if bisect_right(due, now):
+                self.rows.supply.unready(now - due[0])
+            self._wait()
+
     def _turn(self) -> bool:
         """The next rows at hand. False: there are none."""
         while (lists := self.rows.take()) is not None:
-            self._lists, self._row = lists, 0
+            self._lists, self._row, self._hungry = lists, 0, False
             if lists[0]:
                 return True
+        self._hungry = not self.rows.over
         return False
 
     def _wait(self) -> None:
@@ -278,18 +349,21 @@ class _OpenLane:
         issuer = self._issuer
         now_ns = self._clock.now_ns
         while True:
-            ids, due, offsets, sample, payload, cancel = self._lists
+            ids, due, offsets, sample, payload, cancel, requests = self._lists
             n = len(due)
-            while self._row < n and due[self._row] <= now_ns():
+            while self._row < n and due[self._row] <= now_ns() and not self._held:
                 if issuer.stopped:
                     return
                 row = self._row
                 self._row = row + 1
                 for ix in range(offsets[row], offsets[row + 1]):
                     if self._limit is not None and self._flying >= self._limit:
-                        self._held.append((ids[row], sample[ix], payload[ix], due[row], cancel[row]))
+                        self._held.append((ids[row], sample[ix], payload[ix], due[row], requests[ix], cancel[row]))
                     else:
-                        self._send(ids[row], sample[ix], payload[ix], due[row], cancel[row])
+                        self._send(ids[row], sample[ix], payload[ix], due[row], requests[ix], cancel[row])
+            if self._held:  # what follows waits for these
+                self.next_due_ns = _NEVER
+                return
             if self._row < n:
                 self._wait()
                 return
@@ -297,9 +371,9 @@ class _OpenLane:
                 self.next_due_ns = _NEVER
                 return
 
-    def _send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, cancel_ns: int) -> None:
+    def _send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, request: Any, cancel_ns: int) -> None:
         self._flying += 1
-        self._issuer.send(query_id, sample_ix, payload_ix, due_ns, self._phase, self._done, cancel_ns)
+        self._issuer.send(query_id, sample_ix, payload_ix, due_ns, request, self._phase, self._done, cancel_ns)
 
     def _done(self, exchange: Exchange) -> None:
         self._flying -= 1
@@ -310,6 +384,8 @@ class _OpenLane:
     def _pump(self) -> None:
         while self._held and not self._issuer.stopped and self._flying < (self._limit or 1):
             self._send(*self._held.popleft())
+            if not self._held:
+                self._tick()
 
 
 def rows_of(plan: Blocks) -> tuple[Plan | None, Iterator[Plan]]:
@@ -322,11 +398,12 @@ def rows_of(plan: Blocks) -> tuple[Plan | None, Iterator[Plan]]:
         pieces.append(piece)
         n += piece.n_queries
         if n > AT_HAND:
-            return None, _in_order(plan)
+            return None, in_order(plan)
     return joined(pieces), iter(())
 
 
-def _in_order(plan: Blocks) -> Iterator[Plan]:
+def in_order(plan: Blocks) -> Iterator[Plan]:
+    """The rows of a closed loop's own queries, without end."""
     query_id = 0
     while True:
         for piece in plan:
@@ -352,13 +429,16 @@ class _ClosedLane:
         self._clock = issuer._clock
         self._phase = phase
         self._plan = plan.head
-        whole, pieces = rows_of(plan)
+        load = issuer._load
+        fed = load.fed.get(phase)
+        whole, pieces = (None, iter(())) if fed else rows_of(plan)
         self._at_hand = whole is not None
-        self.rows = _Rows(pieces, cancel_ns, 0)
-        self._lists = (
-            next(_lists(iter((whole,)), cancel_ns, 0, whole.n_queries)) if whole is not None else self._taken()
-        )
+        self.rows = _Rows(fed or Pieces(pieces), load.requests, cancel_ns, 0)
+        self._lists: _Lists = ([], [], [0], [], [], [], [])
+        if whole is not None:
+            self._lists = next(_lists(whole, None, load.requests, cancel_ns, 0, whole.n_queries))
         self._row = 0
+        self._waits_ns = 0
         self._slots = self._plan.max_in_flight or 1
         self._ends_ns = ends_ns
         self._next_id = self._plan.first_id
@@ -389,15 +469,26 @@ class _ClosedLane:
         if self._pumping:
             return
         self._pumping = True
-        while self._free and not self._over():
+        while self._free and not self._over() and self._has_row():
             self._free -= 1
             self._issue()
         self._pumping = False
 
-    def _taken(self) -> _Lists:
-        lists = self.rows.take()
-        assert lists is not None  # a closed loop's rows have no end
-        return lists if lists[0] else self._taken()
+    def _has_row(self) -> bool:
+        while not self._at_hand and self._row >= len(self._lists[0]):
+            lists = self.rows.take()
+            if lists is None:
+                self._waits_ns = self._waits_ns or self._clock.now_ns()
+                return False
+            self._lists, self._row = lists, 0
+        return True
+
+    def go_on(self) -> None:
+        """With rows that were not ready when a slot was free."""
+        if self._waits_ns and self._has_row():
+            self.rows.supply.unready(self._clock.now_ns() - self._waits_ns)
+            self._waits_ns = 0
+            self._pump()
 
     def _over(self) -> bool:
         if self.finished or self._issuer.stopped:
@@ -418,21 +509,20 @@ class _ClosedLane:
         self._next_id = query_id + self._plan.id_step
         self.issued += 1
         self.busy += 1
-        ids, _, offsets, sample, payload, cancel = self._lists
+        ids, _, offsets, sample, payload, cancel, requests = self._lists
         if self._at_hand:
             row = query_id % len(ids)
-        elif self._row < len(ids):
+        else:
             row = self._row
             self._row += 1
-        else:
-            ids, _, offsets, sample, payload, cancel = self._lists = self._taken()
-            row, self._row = 0, 1
         first, last = offsets[row], offsets[row + 1]
         if last - first > 1:
             self._missing[query_id] = last - first
         due = self._last_due_ns = self._clock.now_ns()
         for ix in range(first, last):
-            self._issuer.send(query_id, sample[ix], payload[ix], due, self._phase, self._done, cancel[row])
+            self._issuer.send(
+                query_id, sample[ix], payload[ix], due, requests[ix], self._phase, self._done, cancel[row]
+            )
 
     def _done(self, exchange: Exchange) -> None:
         self._issuer.done(exchange)
