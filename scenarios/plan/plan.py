@@ -200,7 +200,8 @@ def dealt(number: IntArray, n: int, dealing: Dealing) -> IntArray:
     drawn = number if dealing == "turns" else mixed(0, number)
     whole = drawn // drawn.dtype.type(n)  # numpy divides by one number fast, and has no such remainder
     whole *= drawn.dtype.type(n)
-    return np.subtract(drawn, whole, out=whole).astype(np.int64, copy=False)
+    found: IntArray = np.subtract(drawn, whole, out=whole).astype(np.int64, copy=False)
+    return found
 
 
 def shared(slots: int | None, i: int, n: int) -> int | None:
