@@ -41,6 +41,7 @@ from plimsoll.harness.run import bundled, rundir
 from plimsoll.harness.run.coordinator import Coordinator, Job, lateness
 from plimsoll.harness.run.progress import human_ns
 from plimsoll.harness.transport.client import MAX_OUTSTANDING, Target
+from plimsoll.harness.transport.held import RESERVED_FILES
 from plimsoll.scenarios.spec import parse
 from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.records.records import IntArray, Records
@@ -324,7 +325,7 @@ class Session:
 
     def _most_streams(self) -> float:
         host = limits.read()
-        return min(MOST_STREAMS, host.open_files - limits.RESERVED_FILES, host.n_ports)
+        return min(MOST_STREAMS, host.open_files - RESERVED_FILES, host.n_ports)
 
     async def _standard(self, stack: AsyncExitStack, itl: str, kind: Literal["oracle", "scripted"]) -> Standard:
         log = self._folder / f"server-{itl}.log"

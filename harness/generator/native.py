@@ -32,7 +32,7 @@ from plimsoll.harness.generator.issuer import (
 from plimsoll.harness.generator.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from plimsoll.harness.transport.client import OPENING, Target
 from plimsoll.harness.transport.endpoint import Endpoint, explain, origin_of
-from plimsoll.harness.transport.held import budget, too_much, waiting
+from plimsoll.harness.transport.held import budget, highest_fd, too_much, waiting
 from plimsoll.harness.transport.http.http_pool import HttpClient, Prepared
 from plimsoll.scenarios.plan.blocks import Blocks, Extent
 from plimsoll.scenarios.plan.plan import IntArray, Plan
@@ -136,6 +136,7 @@ class NativeRun:
             spin_ns=spin_of(load.plan.extent()) if target.spin_ns is None else target.spin_ns,
             held_limit=self._budget,
             waiting_limit=self._waiting,
+            highest_fd=highest_fd(),
         )
         #: Of a load that is fed: payload and request of each sample that the engine has, by the number it was given.
         self._known: dict[int, tuple[int, Prepared]] = {}

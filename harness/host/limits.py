@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Descriptors of a worker that are no connections: pipes, timers, segments, libraries.
-RESERVED_FILES = 64
+from plimsoll.harness.transport.held import RESERVED_FILES
+
 #: A closed connection may keep its port this long (TIME_WAIT, fixed in Linux).
 TIME_WAIT_S = 60
 #: An open loop is warned when answers that take this long would use everything up: a common time for a long stream.

@@ -35,6 +35,8 @@ WORST = _BYTE_COST + _MARK_COST
 _KEPT = 4096
 #: The answers are weighed whenever so many bytes have come.
 WEIGH_EVERY = 8 << 20
+#: Descriptors of a worker that are no connections: pipes, timers, segments, libraries.
+RESERVED_FILES = 64
 _MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -48,6 +50,14 @@ def memory() -> int:
     with contextlib.suppress(OSError, ValueError):  # no cgroup, or "max"
         found.append(int(_MEMORY_MAX.read_text(encoding="ascii")))
     return min(found)
+
+
+def highest_fd() -> int:
+    """The last descriptor that a connection may have: those beyond it are for the worker's own files. A segment that
+    can't be opened would stay in memory, and so would all that follow.
+    """
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (soft if soft != resource.RLIM_INFINITY else 1 << 62) - RESERVED_FILES - 1
 
 
 def budget() -> int:

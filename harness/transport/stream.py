@@ -26,7 +26,7 @@ from typing import Protocol
 
 from plimsoll.harness.clock import WallMap
 from plimsoll.harness.transport.endpoint import EXHAUSTED, Endpoint, explain
-from plimsoll.harness.transport.held import WEIGH_EVERY, budget
+from plimsoll.harness.transport.held import WEIGH_EVERY, budget, highest_fd
 
 
 class Sink(Protocol):
@@ -83,6 +83,7 @@ class Readers:
         "buffer",
         "exhausted",
         "held_limit",
+        "highest_fd",
         "kernel_reads",
         "loop",
         "preferred",
@@ -104,6 +105,7 @@ class Readers:
         """``weigh`` is called, with ``held.budget()``, whenever ``held.WEIGH_EVERY`` bytes have come."""
         self.weigh = weigh
         self.held_limit = budget()
+        self.highest_fd = highest_fd()
         self.unweighed = 0
         self.loop = loop
         self.wall = wall
@@ -194,6 +196,9 @@ class Stream:
         family, address = addresses[(self._first + self._tried) % len(addresses)]
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            if sock.fileno() > self._readers.highest_fd:
+                sock.close()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         except OSError as error:
             self._note_exhaustion(error)
             self._readers.loop.call_soon(self._lose, explain(error))

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Status
+from tests.e2e.oracle import oracle
 from tests.e2e.plimsoll import PLIMSOLL, ROOT
 
 pytestmark = pytest.mark.e2e
@@ -43,6 +46,35 @@ def test_a_closed_loop_above_the_file_limit_is_refused_before_any_load(tmp_path:
     assert "Traceback" not in done.stderr
     assert "starting" not in done.stderr  # not even the bundled server
     assert list(tmp_path.glob("runs/*")) == []
+
+
+@pytest.mark.parametrize("engine", ["native", "python"])
+def test_a_worker_whose_connections_take_all_descriptors_still_writes_its_rows(engine: str, tmp_path: Path) -> None:
+    """300/s for 2 s to a server that answers after 3 s, and 200 descriptors: some 130 connections, then none is left.
+
+    Rows that no disk took once stayed in memory, of a long run all that came after a stall.
+    """
+    (tmp_path / "s.yaml").write_text(
+        "kind: server\nparams: {rate: 300}\nstop: {min_queries: 600, min_duration: 2s}\n"
+        f"target: {{options: {{engine: {engine}}}}}\n"
+    )
+    with oracle("--ttft", "3s", "--tokens", "1", "--truth", "0") as server:
+        done = subprocess.run(
+            [*PLIMSOLL, "run", "s.yaml", "--url", server.url, "--model", "oracle", "--out", "r"],
+            capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False, env=ENV,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
+        )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    facts = json.loads((tmp_path / "r" / "generator.json").read_text())["facts"]
+    assert facts["disk_notes"] == facts["disk_faults"] == []
+    assert any(
+        "connections failed on this host" in text and "file descriptors" in text for text in facts["worker_faults"]
+    )
+    rows = tables.load(tmp_path / "r")
+    assert 600 <= len(rows) < 700
+    sent = int((rows["status"] == Status.OK).sum())
+    assert 100 < sent <= 136
+    assert len(rows) - sent == int((rows["status"] == Status.CONNECT).sum())
 
 
 def alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -78,9 +78,11 @@ static void start(Engine *e, Connection *c)
     const Address *to = &e->addresses[(c->first + c->tried) % e->n_addresses];
     const int on = 1;
     c->fd = socket(to->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->fd < 0) {
-        note_exhaustion(e, errno);
-        connection_doom(e, c, errno);
+    if (c->fd < 0 || c->fd > e->highest_fd) {
+        int code = c->fd < 0 ? errno : EMFILE;
+        drop_socket(c);
+        note_exhaustion(e, code);
+        connection_doom(e, c, code);
         return;
     }
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -176,6 +176,7 @@ typedef struct Engine {
     Address addresses[MAX_ADDRESSES];
     int n_addresses;
     i64 timeout, connect_timeout, max_connections, outstanding_limit, spin, held_limit, waiting_limit, max_duration;
+    i64 highest_fd; /* a connection beyond it would take a descriptor that the worker's own files need */
     bool send_request_id, stamping, settles_plain;
     char run_id[64];
     size_t run_id_len;

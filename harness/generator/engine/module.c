@@ -33,16 +33,17 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"addresses", "run_id", "timeout_ns", "connect_timeout_ns", "max_connections",
                             "outstanding_limit", "send_request_id", "stamping", "spin_ns", "held_limit",
-                            "waiting_limit", NULL};
+                            "waiting_limit", "highest_fd", NULL};
     EngineObject *self = (EngineObject *)object;
     PyObject *addresses;
     const char *run_id;
     Py_ssize_t run_id_len;
-    long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30, waiting = 4LL << 30;
+    long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30, waiting = 4LL << 30,
+              highest_fd = NEVER;
     int send_id, stamping;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LL", names, &addresses, &run_id, &run_id_len, &timeout,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLL", names, &addresses, &run_id, &run_id_len, &timeout,
                                      &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin, &held,
-                                     &waiting))
+                                     &waiting, &highest_fd))
         return -1;
     if (self->engine) {
         PyErr_SetString(PyExc_RuntimeError, "an engine is made once");
@@ -66,6 +67,7 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     e->spin = spin;
     e->held_limit = held;
     e->waiting_limit = waiting;
+    e->highest_fd = highest_fd;
     return add_addresses(e, addresses);
 }
 
