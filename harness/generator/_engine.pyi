@@ -1,6 +1,7 @@
 """What the compiled engine (harness/engine/*.c) offers Python."""
 
 from collections.abc import Sequence
+from typing import Any
 
 WIRE_ERRORS: tuple[str, ...]
 
@@ -27,7 +28,7 @@ class Engine:
         waiting_limit: int = 4 << 30,
         highest_fd: int = 1 << 62,
     ) -> None: ...
-    def set_requests(self, requests: list[tuple[bytes, bytes, bool] | None], /) -> None: ...
+    def set_requests(self, requests: list[tuple[bytes, bytes, bool] | None] | dict[int, Any], /) -> None: ...
     def set_plain(self, success: bytes, needles: list[bytes], /) -> None: ...
     def open_lane(
         self,
@@ -40,6 +41,7 @@ class Engine:
         limit: int,
         cancel: object | None = None,
         whole: bool = True,
+        requests: list[tuple[bytes, bytes, bool]] | None = None,
         /,
     ) -> None: ...
     def closed_lane(
@@ -57,6 +59,7 @@ class Engine:
         min_duration_ns: int,
         cancel: object | None = None,
         whole: bool = True,
+        requests: list[tuple[bytes, bytes, bool]] | None = None,
         /,
     ) -> None: ...
     def more(
@@ -69,9 +72,10 @@ class Engine:
         payload: object,
         cancel: object | None,
         whole: bool,
+        requests: list[tuple[bytes, bytes, bool]] | None = None,
         /,
     ) -> None: ...
-    def used(self, phase: int, /) -> int: ...
+    def used(self, phase: int, /) -> tuple[int, int]: ...
     def open(self, connections: int, /) -> None: ...
     def go(self, t0_ns: int, max_duration_ns: int, /) -> None: ...
     def stop(self) -> None: ...

@@ -9,10 +9,12 @@ Nothing here parses, logs or does I/O; it runs as well in virtual time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,9 +44,26 @@ def never(piece: Plan) -> None:
     """Of a plan of which no query is cancelled."""
 
 
+class Supply(Protocol):
+    """A lane's rows, piece by piece. ``over``: all are taken."""
+
+    over: bool
+
+    def take(self) -> tuple[Plan, Sequence[Any] | None] | None:
+        """The next piece and the requests of its samples (None: they are the load's, by payload). None: it isn't ready,
+        or all are taken.
+        """
+        ...
+
+    def unready(self, late_ns: int) -> None:
+        """Rows came so long after they were due."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one worker sends: its shard of the plan and, per payload index, the encoded request.
+    """What one worker sends: its shard of the plan and, per payload index, the encoded request; ``fed``: by phase,
+    where requests come with their rows instead.
 
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
@@ -57,6 +76,24 @@ class Load:
     run_id: str
     outstanding_limit: int = 100_000
     cancel_ns: Callable[[Plan], IntArray | None] = never
+    fed: Mapping[int, Supply] = field(default_factory=dict)
+
+
+class Pieces:
+    """A supply of rows alone."""
+
+    def __init__(self, pieces: Iterator[Plan]) -> None:
+        self._pieces = pieces
+        self._next = next(pieces, None)
+        self.over = self._next is None
+
+    def take(self) -> tuple[Plan, None] | None:
+        piece, self._next = self._next, next(self._pieces, None)
+        self.over = self._next is None
+        return None if piece is None else (piece, None)
+
+    def unready(self, late_ns: int) -> None:
+        """Lag says it."""
 
 
 def too_many_outstanding(outstanding: int, ceiling: int) -> str:
@@ -124,6 +161,7 @@ class Issuer:
         for lane in self._lanes:
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
                 lane.rows.fill(1)
+                lane.go_on()
 
     def next_due_ns(self) -> int:
         """The next appointment, absolute: work that can wait must be over by then."""
@@ -142,10 +180,18 @@ class Issuer:
     # -- the hot path -------------------------------------------------------------------------------------------
 
     def send(
-        self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, phase: int, done: Any, cancel_ns: int = -1
+        self,
+        query_id: int,
+        sample_ix: int,
+        payload_ix: int,
+        due_ns: int,
+        request: Any,
+        phase: int,
+        done: Any,
+        cancel_ns: int = -1,
     ) -> None:
         """Take one sample up and hand it to the client. ``due_ns`` is absolute, ``cancel_ns`` from now (-1: never)."""
-        exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, self._load.requests[payload_ix])
+        exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
         exchange.phase = phase
         exchange.on_done = done
         run = self._load.run_id
@@ -181,14 +227,15 @@ class Issuer:
 
 
 #: Consecutive rows as ``_samples`` or ``_lists`` gives them.
-_Lists = tuple[list[int], ...]
+_Lists = tuple[list[Any], ...]
 
 
 class _Rows:
     """The rows of a lane in their order, made ready ahead of time. ``low``: few are."""
 
-    def __init__(self, made: Iterator[_Lists]) -> None:
-        self._made = made
+    def __init__(self, supply: Supply, made: Callable[[Plan, Sequence[Any] | None], Iterator[_Lists]]) -> None:
+        self.supply, self._made = supply, made
+        self._coming: Iterator[_Lists] = iter(())
         self._ready: deque[_Lists] = deque()
         self._dry = False
         self.fill(AHEAD // SLICE)
@@ -204,57 +251,71 @@ class _Rows:
     def fill(self, slices: int) -> None:
         """At most so many slices more, and no more than ``AHEAD`` rows ready."""
         while slices and not self._dry and len(self._ready) < AHEAD // SLICE:
-            made = next(self._made, None)
-            if made is None:
-                self._dry = True
-            else:
+            made = next(self._coming, None)
+            if made is not None:
                 self._ready.append(made)
                 slices -= 1
+            elif (taken := self.supply.take()) is not None:
+                self._coming = self._made(*taken)
+            else:
+                self._dry = self.supply.over
+                return
 
     def take(self) -> _Lists | None:
-        """The next slice; None: that was all."""
+        """The next slice; None: that was all, or it isn't ready."""
         if not self._ready:
             self.fill(1)
         return self._ready.popleft() if self._ready else None
 
 
-def _samples(pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int) -> Iterator[_Lists]:
-    """Of an open loop, of each sample: its query, its due time (absolute), its place, its payload, and after how long
-    it is cancelled. A query may have more samples than anybody wants in lists.
+def _samples(
+    load: Load, cancel_ns: Callable[[Plan], IntArray | None], t0_ns: int, piece: Plan, own: Sequence[Any] | None
+) -> Iterator[_Lists]:
+    """Of an open loop, of each sample: its query, its due time (absolute), its place, its payload, after how long it is
+    cancelled, and its request, of ``own`` or (None) the load's by payload. A query may have more samples than anybody
+    wants in lists.
     """
-    for piece in pieces:
-        cancel = cancel_ns(piece)
-        for begin in range(0, piece.n_samples, SLICE):
-            at = slice(begin, min(begin + SLICE, piece.n_samples))
-            row: Any = at
-            if piece.n_samples != piece.n_queries:
-                row = np.searchsorted(piece.offsets, np.arange(at.start, at.stop), side="right") - 1
-            yield (
-                piece.query_id[row].tolist(),
-                (piece.due_ns[row] + t0_ns).tolist(),
-                piece.sample_ix[at].tolist(),
-                piece.payload_ix[at].tolist(),
-                [-1] * (at.stop - at.start) if cancel is None else cancel[row].tolist(),
-            )
+    cancel = cancel_ns(piece)
+    for begin in range(0, piece.n_samples, SLICE):
+        at = slice(begin, min(begin + SLICE, piece.n_samples))
+        row: Any = at
+        if piece.n_samples != piece.n_queries:
+            row = np.searchsorted(piece.offsets, np.arange(at.start, at.stop), side="right") - 1
+        payload = piece.payload_ix[at].tolist()
+        yield (
+            piece.query_id[row].tolist(),
+            (piece.due_ns[row] + t0_ns).tolist(),
+            piece.sample_ix[at].tolist(),
+            payload,
+            [-1] * (at.stop - at.start) if cancel is None else cancel[row].tolist(),
+            [load.requests[ix] for ix in payload] if own is None else [*own[at]],
+        )
 
 
-def _lists(pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None], most: int = SLICE) -> Iterator[_Lists]:
-    """Of a closed loop: ids, where the samples of each row begin and end, the samples, their payloads, and after how
-    long each row is cancelled.
+def _lists(
+    load: Load,
+    cancel_ns: Callable[[Plan], IntArray | None],
+    piece: Plan,
+    own: Sequence[Any] | None,
+    most: int = SLICE,
+) -> Iterator[_Lists]:
+    """Of a closed loop: ids, where the samples of each row begin and end, the samples, their payloads, after how long
+    each row is cancelled, and the samples' requests.
     """
-    for piece in pieces:
-        cancel = cancel_ns(piece)
-        for row in range(0, piece.n_queries, most):
-            rows = slice(row, row + most)
-            offsets = piece.offsets[row : row + most + 1]
-            samples = slice(int(offsets[0]), int(offsets[-1]))
-            yield (
-                piece.query_id[rows].tolist(),
-                (offsets - offsets[0]).tolist(),
-                piece.sample_ix[samples].tolist(),
-                piece.payload_ix[samples].tolist(),
-                [-1] * (len(offsets) - 1) if cancel is None else cancel[rows].tolist(),
-            )
+    cancel = cancel_ns(piece)
+    for row in range(0, piece.n_queries, most):
+        rows = slice(row, row + most)
+        offsets = piece.offsets[row : row + most + 1]
+        samples = slice(int(offsets[0]), int(offsets[-1]))
+        payload = piece.payload_ix[samples].tolist()
+        yield (
+            piece.query_id[rows].tolist(),
+            (offsets - offsets[0]).tolist(),
+            piece.sample_ix[samples].tolist(),
+            payload,
+            [-1] * (len(offsets) - 1) if cancel is None else cancel[rows].tolist(),
+            [load.requests[ix] for ix in payload] if own is None else [*own[samples]],
+        )
 
 
 class _OpenLane:
@@ -267,11 +328,14 @@ class _OpenLane:
         self._clock = issuer._clock
         self._phase = phase
         self._limit = plan.head.max_in_flight or _NEVER
-        self.rows = _Rows(_samples(iter(plan), cancel_ns, issuer.t0_ns))
-        self._lists: _Lists = ([],) * 5
+        load = issuer._load
+        supply = load.fed.get(phase) or Pieces(iter(plan))
+        self.rows = _Rows(supply, partial(_samples, load, cancel_ns, issuer.t0_ns))
+        self._lists: _Lists = ([],) * 6
         self._row = 0
         self._full = False
         self._flying = 0
+        self._hungry = False
         self.next_due_ns = _NEVER
 
     @property
@@ -282,12 +346,22 @@ class _OpenLane:
         if self._turn():
             self._wait()
 
+    def go_on(self) -> None:
+        """With rows that were not ready when they were looked for."""
+        if self._hungry and self._turn():
+            due = self._lists[1]
+            now = self._clock.now_ns()
+            if bisect_right(due, now):
+                self.rows.supply.unready(now - due[0])
+            self._wait()
+
     def _turn(self) -> bool:
         """The next rows at hand. False: there are none."""
         while (lists := self.rows.take()) is not None:
-            self._lists, self._row = lists, 0
+            self._lists, self._row, self._hungry = lists, 0, False
             if lists[0]:
                 return True
+        self._hungry = not self.rows.over
         return False
 
     def _wait(self) -> None:
@@ -297,7 +371,7 @@ class _OpenLane:
     def _tick(self) -> None:
         issuer = self._issuer
         now_ns = self._clock.now_ns
-        ids, due, sample, payload, cancel = self._lists
+        ids, due, sample, payload, cancel, requests = self._lists
         n = len(due)
         while self._row < n and due[self._row] <= now_ns():
             if issuer.stopped:
@@ -305,10 +379,10 @@ class _OpenLane:
             if self._flying >= self._limit:
                 self._full, self.next_due_ns = True, _NEVER
                 return
-            row = self._row
-            self._row = row + 1
+            at = self._row
+            self._row = at + 1
             self._flying += 1
-            issuer.send(ids[row], sample[row], payload[row], due[row], self._phase, self._done, cancel[row])
+            issuer.send(ids[at], sample[at], payload[at], due[at], requests[at], self._phase, self._done, cancel[at])
         # Also between two slices that are due both: other work has its turn.
         if self._row < n or self._turn():
             self._wait()
@@ -333,11 +407,12 @@ def rows_of(plan: Blocks) -> tuple[Plan | None, Iterator[Plan]]:
         pieces.append(piece)
         n += piece.n_queries
         if n > AT_HAND:
-            return None, _in_order(plan)
+            return None, in_order(plan)
     return joined(pieces), iter(())
 
 
-def _in_order(plan: Blocks) -> Iterator[Plan]:
+def in_order(plan: Blocks) -> Iterator[Plan]:
+    """The rows of a closed loop's own queries, without end."""
     query_id = 0
     while True:
         for piece in plan:
@@ -363,11 +438,16 @@ class _ClosedLane:
         self._clock = issuer._clock
         self._phase = phase
         self._plan = plan.head
-        whole, pieces = rows_of(plan)
+        load = issuer._load
+        fed = load.fed.get(phase)
+        whole, pieces = (None, iter(())) if fed else rows_of(plan)
         self._at_hand = whole is not None
-        self.rows = _Rows(_lists(pieces, cancel_ns))
-        self._lists = next(_lists(iter((whole,)), cancel_ns, whole.n_queries)) if whole is not None else self._taken()
+        self.rows = _Rows(fed or Pieces(pieces), partial(_lists, load, cancel_ns))
+        self._lists: _Lists = ([],) * 6
+        if whole is not None:
+            self._lists = next(_lists(load, cancel_ns, whole, None, whole.n_queries))
         self._row = 0
+        self._waits_ns = 0
         self._slots = self._plan.max_in_flight or 1
         self._ends_ns = ends_ns
         self._next_id = self._plan.first_id
@@ -400,7 +480,7 @@ class _ClosedLane:
             return
         self._pumping = True
         for _ in range(TURN):
-            if not self._free or self._over():
+            if not self._free or self._over() or not self._has_row():
                 self._pumping = False
                 return
             self._free -= 1
@@ -411,10 +491,21 @@ class _ClosedLane:
         self._pumping = False
         self._pump()
 
-    def _taken(self) -> _Lists:
-        lists = self.rows.take()
-        assert lists is not None  # a closed loop's rows have no end
-        return lists if lists[0] else self._taken()
+    def _has_row(self) -> bool:
+        while not self._at_hand and self._row >= len(self._lists[0]):
+            lists = self.rows.take()
+            if lists is None:
+                self._waits_ns = self._waits_ns or self._clock.now_ns()
+                return False
+            self._lists, self._row = lists, 0
+        return True
+
+    def go_on(self) -> None:
+        """With rows that were not ready when a slot was free."""
+        if self._waits_ns and self._has_row():
+            self.rows.supply.unready(self._clock.now_ns() - self._waits_ns)
+            self._waits_ns = 0
+            self._pump()
 
     def _over(self) -> bool:
         if self.finished or self._issuer.stopped:
@@ -435,21 +526,20 @@ class _ClosedLane:
         self._next_id = query_id + self._plan.id_step
         self.issued += 1
         self.busy += 1
-        ids, offsets, sample, payload, cancel = self._lists
+        ids, offsets, sample, payload, cancel, requests = self._lists
         if self._at_hand:
             row = query_id % len(ids)
-        elif self._row < len(ids):
+        else:
             row = self._row
             self._row += 1
-        else:
-            ids, offsets, sample, payload, cancel = self._lists = self._taken()
-            row, self._row = 0, 1
         first, last = offsets[row], offsets[row + 1]
         if last - first > 1:
             self._missing[query_id] = last - first
         due = self._last_due_ns = self._clock.now_ns()
         for ix in range(first, last):
-            self._issuer.send(query_id, sample[ix], payload[ix], due, self._phase, self._done, cancel[row])
+            self._issuer.send(
+                query_id, sample[ix], payload[ix], due, requests[ix], self._phase, self._done, cancel[row]
+            )
 
     def _done(self, exchange: Exchange) -> None:
         self._issuer.done(exchange)

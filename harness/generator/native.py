@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,20 @@ import numpy.typing as npt
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.generator.issuer import CANCELLED, Load, never, rows_of, too_many_outstanding
+from plimsoll.harness.generator.issuer import (
+    CANCELLED,
+    Load,
+    Pieces,
+    Supply,
+    never,
+    rows_of,
+    too_many_outstanding,
+)
 from plimsoll.harness.generator.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from plimsoll.harness.transport.client import OPENING, Target
 from plimsoll.harness.transport.endpoint import Endpoint, explain, origin_of
 from plimsoll.harness.transport.held import budget, highest_fd, too_much, waiting
-from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.harness.transport.http.http_pool import HttpClient, Prepared
 from plimsoll.scenarios.plan.blocks import Blocks, Extent
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records import records as rec
@@ -56,7 +64,7 @@ FINISH_NS = 10_000_000_000
 SPIN_NS = 50_000
 SPIN_SHARE = 0.25
 #: Rows that the engine has before it needs them: more than it can send while nobody looks.
-AHEAD = 1 << 17
+AHEAD, AHEAD_FED = 1 << 17, 16
 #: Responses taken over at once: what waits stays in the engine, where it is held only once.
 SLICE_BYTES = 4_000_000
 
@@ -130,7 +138,11 @@ class NativeRun:
             waiting_limit=self._waiting,
             highest_fd=highest_fd(),
         )
-        self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
+        #: Of a load that is fed: payload and request of each sample that the engine has, by the number it was given.
+        self._known: dict[int, tuple[int, Prepared]] = {}
+        self._given = 0
+        fed = bool(load.fed)
+        self._engine.set_requests(self._known if fed else [r and _words(r) for r in load.requests])
         plain = None if answers else client.plain()
         if plain is not None:
             success = bytes(code in plain.success for code in range(1000))
@@ -140,8 +152,6 @@ class NativeRun:
         if load.warmup is not None:
             self._add(load.warmup, Phase.WARMUP)
         self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
-        # What is kept without a look into it was counted by nobody.
-        self._n_in_from = np.where(self._n_in >= 0, rec.TokensFrom.PLAN, rec.TokensFrom.NONE).astype(np.int8)
         self._media = np.array([r.media_ns if r else -1 for r in load.requests], dtype=np.int64)
         self._given_up = ""
         self._unsettled: Iterator[Exchange] = iter(())
@@ -151,21 +161,32 @@ class NativeRun:
 
     def _add(self, plan: Blocks, phase: Phase) -> None:
         head = plan.head
-        whole, pieces = rows_of(plan) if head.cyclic else (None, iter(plan))
-        feed = _Feed(self._engine, phase, iter((whole,)) if whole is not None else pieces, self._cancel_of(phase))
+        supply = self._load.fed.get(int(phase))
+        if supply is None:
+            whole, pieces = rows_of(plan) if head.cyclic else (None, iter(plan))
+            supply = Pieces(iter((whole,)) if whole is not None else pieces)
+        feed = _Feed(self._engine, phase, supply, self._cancel_of(phase), self._keep)
         first, stop = feed.first, head.stop
-        rows = first.offsets, first.sample_ix, first.payload_ix
+        rows = first.offsets, first.sample_ix, feed.payload
         if head.cyclic:
             self._engine.closed_lane(
                 int(phase), *rows, head.max_in_flight or 1, head.first_id, head.id_step, phase == Phase.WARMUP,
                 -1 if stop.max_queries is None else stop.max_queries, stop.min_queries, stop.min_duration_ns,
-                feed.cancel, feed.whole,
+                feed.cancel, feed.whole, feed.requests,
             )  # fmt: skip
         else:
             limit = -1 if head.max_in_flight is None else head.max_in_flight
-            self._engine.open_lane(int(phase), first.due_ns, first.query_id, *rows, limit, feed.cancel, feed.whole)
+            given = first.due_ns, first.query_id, *rows, limit, feed.cancel, feed.whole, feed.requests
+            self._engine.open_lane(int(phase), *given)
         feed.more()
         self._feeds.append(feed)
+
+    def _keep(self, piece: Plan, requests: Sequence[Prepared]) -> tuple[IntArray, list[_Words]]:
+        """A number for each sample, and what the engine writes: bytes that are ours until the sample's row is back."""
+        begin, self._given = self._given, self._given + piece.n_samples
+        pairs = zip(piece.payload_ix.tolist(), requests, strict=True)
+        self._known.update(zip(range(begin, self._given), pairs, strict=True))
+        return np.arange(begin, self._given), [*map(_words, requests)]
 
     def _cancel_of(self, phase: Phase) -> Callable[[Plan], IntArray | None]:
         return self._load.cancel_ns if phase == Phase.MEASURE else never
@@ -191,6 +212,8 @@ class NativeRun:
 
     def start(self, t0_ns: int) -> None:
         limit = self._load.plan.head.stop.max_duration_ns
+        for feed in self._feeds:
+            feed.t0_ns = t0_ns
         self._engine.go(t0_ns, -1 if limit is None else limit)
 
     def watch(self) -> None:
@@ -289,8 +312,16 @@ class NativeRun:
         for name in _TIMES:
             np.subtract(columns[name], t0_ns, out=columns[name], where=columns[name] >= 0)
         payload = matrix[:, _PAYLOAD]
-        columns |= {"n_in": self._n_in[payload], "media_ns": self._media[payload], "worker": worker}
-        columns["n_in_from"] = self._n_in_from[payload]
+        if self._load.fed:
+            sent = [*map(self._known.pop, payload.tolist())]
+            columns["payload_ix"] = np.array([ix for ix, _ in sent], np.int64)
+            n_in = np.array([request.n_in for _, request in sent], np.int64)
+            media = np.array([request.media_ns for _, request in sent], np.int64)
+        else:
+            n_in, media = self._n_in[payload], self._media[payload]
+        columns |= {"n_in": n_in, "media_ns": media, "worker": worker}
+        # What is kept without a look into it was counted by nobody.
+        columns["n_in_from"] = np.where(n_in >= 0, rec.TokensFrom.PLAN, rec.TokensFrom.NONE).astype(np.int8)
         return rec.from_columns(len(matrix), **columns)
 
     def _exchanges(self, matrix: Matrix, blob: bytes) -> Iterator[Exchange]:
@@ -303,7 +334,10 @@ class NativeRun:
     def _exchange(self, row: list[int], blob: bytes, at: int) -> tuple[int, Exchange]:
         (query_id, sample_ix, payload_ix, due_ns, ready, sent, headers, first, done, connect, bytes_out, bytes_in, code,
          status, stamp, phase, attempts, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
-        request = self._load.requests[payload_ix]
+        if self._load.fed:
+            payload_ix, request = self._known.pop(payload_ix)
+        else:
+            request = self._load.requests[payload_ix]
         exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
         exchange.ready_ns, exchange.sent_ns, exchange.headers_ns = ready, sent, headers
         exchange.first_byte_ns, exchange.done_ns, exchange.connect_ns = first, done, connect
@@ -403,28 +437,57 @@ def spin_of(plan: Extent, most_ns: int = SPIN_NS, workers: int = 1) -> int:
     return min(most_ns, int(SPIN_SHARE * workers * span / plan.n_queries)) if span else 0
 
 
+#: What the engine writes for a request, with the request's id in between, and whether it asks for a head.
+_Words = tuple[bytes, bytes, bool]
+
+
+def _words(request: Prepared) -> _Words:
+    return request.prefix, request.suffix, request.head
+
+
 class _Feed:
-    """What one lane of the engine is given, ``AHEAD`` rows before it needs them. ``first``, ``cancel``, ``whole``: what
-    it begins with.
+    """What one lane of the engine is given before it needs it: ``AHEAD`` rows, and of rows with requests of their own
+    ``AHEAD_FED`` pieces. ``first``, ``payload``, ``requests``, ``cancel``, ``whole``: what it begins with. ``keep``
+    gives numbers for samples and what the engine writes for their requests.
     """
 
     def __init__(
-        self, engine: Engine, phase: Phase, pieces: Iterator[Plan], cancel_ns: Callable[[Plan], IntArray | None]
+        self,
+        engine: Engine,
+        phase: Phase,
+        supply: Supply,
+        cancel_ns: Callable[[Plan], IntArray | None],
+        keep: Callable[[Plan, Sequence[Prepared]], tuple[IntArray, list[_Words]]],
     ) -> None:
-        self._engine, self._phase, self._pieces, self._cancel_ns = engine, int(phase), pieces, cancel_ns
-        self.first = next(pieces)
+        self._engine, self._phase, self._supply, self._cancel_ns = engine, int(phase), supply, cancel_ns
+        self._keep = keep
+        taken = supply.take()
+        assert taken is not None  # a plan has a piece, and its requests were waited for
+        self.first = taken[0]
+        self.payload, self.requests = self._numbers(*taken)
         self.cancel = cancel_ns(self.first)
-        self._next = next(pieces, None)
-        self.whole = self._next is None
+        self.whole = supply.over
+        self.t0_ns = 0
+        self._ahead = AHEAD if self.requests is None else min(AHEAD, AHEAD_FED * self.first.n_queries)
         self._given = self.first.n_queries
 
+    def _numbers(self, piece: Plan, requests: Sequence[Prepared] | None) -> tuple[IntArray, list[_Words] | None]:
+        return (piece.payload_ix, None) if requests is None else self._keep(piece, requests)
+
     def more(self) -> None:
-        """As many pieces as are missing."""
-        while self._next is not None and self._given - self._engine.used(self._phase) < AHEAD:
-            piece, self._next = self._next, next(self._pieces, None)
+        """As many pieces as are missing and ready."""
+        while not self._supply.over:
+            used, waits_ns = self._engine.used(self._phase)
+            if self._given - used >= self._ahead or (taken := self._supply.take()) is None:
+                return
+            piece = taken[0]
+            payload, requests = self._numbers(*taken)
             due, ids = (None, None) if piece.cyclic else (piece.due_ns, piece.query_id)
-            rows = piece.offsets, piece.sample_ix, piece.payload_ix
-            self._engine.more(self._phase, due, ids, *rows, self._cancel_ns(piece), self._next is None)
+            rows = piece.offsets, piece.sample_ix, payload
+            self._engine.more(self._phase, due, ids, *rows, self._cancel_ns(piece), self._supply.over, requests)
+            since_ns = waits_ns if piece.cyclic else int(piece.due_ns[0]) + self.t0_ns
+            if waits_ns and self.t0_ns and (late_ns := time.monotonic_ns() - since_ns) > 0:
+                self._supply.unready(late_ns)
             self._given += piece.n_queries
 
 

@@ -42,18 +42,19 @@ from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
+from plimsoll.harness.generator.supply import Fed, client_of, lanes, portion_of
 from plimsoll.harness.process import outlet
 from plimsoll.harness.process.vitals import AHEAD_NS, Vitals
 from plimsoll.harness.protocols._discovery import protocol
 from plimsoll.harness.secrecy.redaction import Guarded, masked
-from plimsoll.harness.transport.client import Client, Target
+from plimsoll.harness.transport.client import Client
 from plimsoll.harness.transport.held import binary_cost, text_cost
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.plan.blocks import Blocks, Measure, cut
+from plimsoll.scenarios.plan.blocks import Blocks, Measure
 from plimsoll.scenarios.plan.plan import Fingerprint, Plan
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
-from plimsoll.slo.records.records import FloatArray, Records, Status
+from plimsoll.slo.records.records import FloatArray, Phase, Records, Status
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator.outputs import OutputLog
@@ -88,6 +89,7 @@ class Worker:
         self._scenario = parse(spec["scenario"], spec["where"])
         self._protocol = protocol(str(spec["target"]["protocol"]))  # now, before connections take every descriptor
         self._faults: list[str] = []
+        self._fed: dict[int, Fed] = {}
         self._t0 = asyncio.Event()
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
@@ -97,22 +99,12 @@ class Worker:
 
     # -- set-up -------------------------------------------------------------------------------------------------
 
-    def _client(self, clock: LoopClock) -> Client:
-        given = self._spec["target"]
-        pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
-        target = Target(**{**given, **pairs})
-        return self._protocol.build(target, clock)
-
     def _load(self, client: Client) -> tuple[Load, str]:
         scenario = self._scenario
         source = scenario.source_object()
         n = len(source)
-        plan = scenario.blocks(n).held()
-        warmup = scenario.build_warmup(n)
+        plan, before = lanes(self._spec, scenario, n)
         shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
-        before = None
-        if warmup is not None and self._warms_up(warmup, shards):
-            before = cut(warmup).shard(self._index, shards, dealing)
         needed = np.zeros(n, np.bool_)
         for piece in before or ():
             needed[piece.payload_ix] = True
@@ -128,9 +120,19 @@ class Worker:
             needed[piece.payload_ix] = True
         fingerprint = whole.hex()
         mine = replace(plan.shard(self._index, shards, dealing), known=part.extent()).held()
-        requests = [client.encode(source.payload(ix)) if sent else None for ix, sent in enumerate(needed.tolist())]
+        requests: list[Any] = []
+        portion = portion_of(client, source, needed)
+        if portion is None:
+            requests = [client.encode(source.payload(ix)) if sent else None for ix, sent in enumerate(needed.tolist())]
+        else:
+            feeds = {Phase.MEASURE: mine} | ({} if before is None else {Phase.WARMUP: before})
+            self._fed = {int(at): Fed(self._spec, lane, at == Phase.WARMUP, portion) for at, lane in feeds.items()}
+            for fed in self._fed.values():
+                fed.wait()
         cancel = partial(cancellation.rows, scenario.cancel, scenario.seed)
-        load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel)
+        load = Load(
+            mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel, self._fed
+        )
         return load, fingerprint
 
     def _outputs(self) -> OutputLog | None:
@@ -151,10 +153,6 @@ class Worker:
         plain = getattr(client, "plain", None)
         return text_cost if outputs is not None or plain is None or plain() is None else None
 
-    def _warms_up(self, warmup: Any, shards: int) -> bool:
-        # A closed warm-up with fewer slots than workers is left to the first ones.
-        return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
-
     # -- the run ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -162,7 +160,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._loop_fault)
         clock = LoopClock(loop)
-        client = self._client(clock)
+        client = client_of(self._spec, clock)
         load, fingerprint = self._load(client)
         outputs = self._outputs()
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
@@ -199,6 +197,8 @@ class Worker:
         if outputs is not None:
             outputs.close()
             self._faults += outputs.faults
+        for fed in self._fed.values():
+            self._faults += [f"worker {self._index}: {fault}" for fault in fed.close()]
         self._status(issuer, recorder)
         self._hand_over(issuer, recorder, writer, {**measured, "client": (native or client).stats()})
         if native is not None:
@@ -239,7 +239,7 @@ class Worker:
             if now - said_ns > STATUS_NS:
                 said_ns = now
                 self._status(issuer, recorder)
-            if self._stopping:
+            if self._stopping or any(fed.failed for fed in self._fed.values()):
                 issuer.stop()
             if self._drop is not None:
                 issuer.give_up(Status(self._drop[0]), self._drop[1])

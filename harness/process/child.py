@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import site
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,10 +37,22 @@ async def begin(words: Sequence[str], **how: Any) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(*words, **how)
     except OSError as error:
-        raise HarnessFault(
-            f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes "
-            "(ulimit -u, the container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
-        ) from None
+        raise _no_room(error) from None
+
+
+def piped(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The same without a loop, with pipes to it and from it."""
+    try:
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise _no_room(error) from None
+
+
+def _no_room(error: OSError) -> HarnessFault:
+    return HarnessFault(
+        f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes "
+        "(ulimit -u, the container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
+    )
 
 
 def _real(path: str) -> str:

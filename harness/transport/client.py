@@ -63,7 +63,9 @@ class Client(Protocol):
     """Sends exchanges. One per worker. All calls come from the loop's own thread."""
 
     def encode(self, payload: Payload) -> Any:
-        """The request as this client wants it, ready to write. Cold: called before t0. Raises ``HarnessFault``."""
+        """The request as this client wants it, ready to write. Cold: never called on the clock. Raises
+        ``HarnessFault``.
+        """
         ...
 
     async def open(self, connections: int) -> None:

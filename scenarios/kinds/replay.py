@@ -9,6 +9,7 @@ run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,11 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from plimsoll.scenarios.loops import open_plan
-from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
-from plimsoll.scenarios.plan.sampling import choose, require_samples
+from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
 from plimsoll.scenarios.plugins import Kind, Warmup
-from plimsoll.scenarios.samples.traces import Columns, Format, Trace, Unit, read
+from plimsoll.scenarios.samples.recording import Recording, Trace
+from plimsoll.scenarios.samples.traces import Columns, Format, Unit, read
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
@@ -56,64 +58,89 @@ class ReplayParams(BaseModel):
     window: Window = Field(default_factory=Window, description="{start: 10m, end: 20m} of the recording.")
 
 
-def _trace(params: ReplayParams) -> Trace:
+def _blocks(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
+    require_samples(n_samples)
     if params.trace is None:
         raise ValueError("params.trace is not given. Name the file or run directory to replay (--trace)")
-    return read(Path(params.trace), "params.trace", params.format, params.columns, params.time_unit)
-
-
-def _build(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Plan:
-    require_samples(n_samples)
-    trace = _trace(params)
-    payload = _payloads(trace, n_samples, seed)
-    row = _within(trace, params.window)
-    begins = np.flatnonzero(np.append(True, trace.query[row][1:] != trace.query[row][:-1]))
-    if stop.max_queries is not None and len(begins) > stop.max_queries:
-        row, begins = row[: begins[stop.max_queries]], begins[: stop.max_queries]
-    at = trace.at_ns[row[begins]]
-    n, sizes = len(begins), np.diff(np.append(begins, len(row)))
-    return Plan(
-        due_ns=np.rint((at - at[0]) / params.speed).astype(np.int64),
-        query_id=np.arange(n),
-        offsets=np.append(begins, len(row)),
-        sample_ix=np.arange(len(row)) - np.repeat(begins, sizes),
-        payload_ix=payload[row],
-        after=np.full(n, -1),
-        stop=replace(stop, min_queries=min(stop.min_queries, n), min_duration_ns=0),
-        seed=seed,
-        open_loop=True,
-    )
-
-
-def _within(trace: Trace, window: Window) -> IntArray:
-    last = int(trace.at_ns[-1])
-    end = last + 1 if window.end_ns is None else window.end_ns
-    row = np.flatnonzero((trace.at_ns >= window.start_ns) & (trace.at_ns < end))
-    if not len(row):
-        raise ValueError(
-            f"params.window holds no request: the recording lasts {last / 1e9:.6g} s. Give a part with some"
+    recording = read(Path(params.trace), "params.trace", params.format, params.columns, params.time_unit)
+    payloads = _payloads(recording, n_samples, seed)
+    begin, end = _within(recording, params.window)
+    n = end - begin
+    if recording.grouped:
+        n = sum(len(begins) for _, _, begins in recording.queries(begin, end, BLOCK))
+    n = n if stop.max_queries is None else min(n, stop.max_queries)
+    stop = replace(stop, min_queries=min(stop.min_queries, n), min_duration_ns=0)
+    made, first_ns = 0, int(recording.rows(begin, begin + 1).at_ns[0])
+    for row, rows, begins in recording.queries(begin, end, BLOCK):
+        bounds = np.append(begins, len(rows))[: n - made + 1]
+        begins, m = bounds[:-1], int(bounds[-1])
+        at = rows.at_ns[begins]
+        yield Plan(
+            due_ns=np.rint((at - first_ns) / params.speed).astype(np.int64),
+            query_id=np.arange(made, made + len(begins)),
+            offsets=bounds,
+            sample_ix=np.arange(m) - np.repeat(begins, np.diff(bounds)),
+            payload_ix=payloads(row, rows, m),
+            after=np.full(len(begins), -1),
+            stop=stop,
+            seed=seed,
+            open_loop=True,
+            check=False,
         )
-    return row
+        made += len(begins)
+        if made >= n:
+            return
 
 
-def _payloads(trace: Trace, n_samples: int, seed: int) -> IntArray:
-    """The sample of each row: what a run of ours sent, row by row of the same file, else at random."""
-    if trace.payload_ix is not None:
-        most = int(trace.payload_ix.max()) + 1
+def _within(recording: Recording, window: Window) -> tuple[int, int]:
+    """Its rows: from, and to."""
+    end = len(recording) if window.end_ns is None else recording.before(window.end_ns)
+    begin = recording.before(window.start_ns)
+    if begin >= end:
+        raise ValueError(
+            f"params.window holds no request: the recording lasts {recording.last_ns / 1e9:.6g} s. Give a part with "
+            "some"
+        )
+    return begin, end
+
+
+def _payloads(recording: Recording, n_samples: int, seed: int) -> Callable[[int, Trace, int], IntArray]:
+    """The samples of the first so many of these rows, the first of which is number ``row``: what a run of ours sent,
+    row by row of the same file, else at random.
+    """
+    if recording.grouped:
+        most = recording.n_payloads
         if most > n_samples > 1:  # of one sample: somebody asks for times alone
             raise ValueError(
                 f"the run that is replayed used {most} samples and the source has {n_samples}. Give it the source of "
                 "that run"
             )
-        return trace.payload_ix % n_samples
-    return np.arange(len(trace)) if len(trace) == n_samples else choose("random", seed, len(trace), n_samples)
+        return lambda row, rows, n: _sent(rows)[:n] % n_samples
+    if len(recording) == n_samples:
+        return lambda row, rows, n: np.arange(row, row + n)
+    take, taken = chosen("random", seed, n_samples), 0
+
+    def drawn(row: int, rows: Trace, n: int) -> IntArray:
+        nonlocal taken
+        while taken < row:  # what comes before the window is drawn too
+            taken += len(take(min(BLOCK, row - taken)))
+        taken += n
+        return take(n)
+
+    return drawn
+
+
+def _sent(rows: Trace) -> IntArray:
+    assert rows.payload_ix is not None  # a run has them
+    return rows.payload_ix
 
 
 def _warmup(params: ReplayParams, warmup: Warmup) -> Plan:
     """Samples at random, evenly, at the mean rate of the part that is replayed."""
-    plan = _build(params, Stop(1, 0), warmup.n_samples, warmup.seed)
-    span = max(int(plan.due_ns[-1]), 1)
-    n = max(1, min(plan.n_queries, round(plan.n_queries * warmup.duration_ns / span)))
+    queries, last_ns = 0, 0
+    for piece in _blocks(params, Stop(1, 0), warmup.n_samples, warmup.seed):
+        queries, last_ns = queries + piece.n_queries, int(piece.due_ns[-1])
+    n = max(1, min(queries, round(queries * warmup.duration_ns / max(last_ns, 1))))
     due = np.arange(n) * warmup.duration_ns // n - warmup.duration_ns
     return open_plan(due, choose("random", warmup.seed, n, warmup.n_samples), Stop(n, 0), warmup.seed)
 
@@ -131,10 +158,9 @@ KIND = Kind(
     headline="the objectives, under load as it was",
     params=ReplayParams,
     open_loop=lambda params: True,
-    blocks=lambda *given: iter((_build(*given),)),
+    blocks=_blocks,
     warmup=_warmup,
     slots=lambda params: None,
-    whole=True,
     size=_size,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'

@@ -177,10 +177,11 @@ class Plan:
 
     def select(self, rows: IntArray, slots: int | None) -> Plan:
         """The rows at these places, ascending, and so many slots."""
-        lengths = np.diff(self.offsets)[rows]
+        begins = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - begins
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         # Position of each kept sample in the whole plan: its row's start plus its place inside the row.
-        samples = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        samples = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], lengths)
         return replace(
             self,
             due_ns=self.due_ns[rows],
@@ -196,7 +197,11 @@ class Plan:
 
 def dealt(number: IntArray, n: int, dealing: Dealing) -> IntArray:
     """Which of ``n`` shards gets each of these queries."""
-    return number % n if dealing == "turns" else (mixed(0, number) % np.uint64(n)).astype(np.int64)
+    drawn = number if dealing == "turns" else mixed(0, number)
+    whole = drawn // drawn.dtype.type(n)  # numpy divides by one number fast, and has no such remainder
+    whole *= drawn.dtype.type(n)
+    found: IntArray = np.subtract(drawn, whole, out=whole).astype(np.int64, copy=False)
+    return found
 
 
 def shared(slots: int | None, i: int, n: int) -> int | None:
@@ -292,7 +297,8 @@ class Fingerprint:
         n, m = piece.n_queries, piece.n_samples
         if not n:
             return
-        self._odd("query_id", self._query, piece.query_id, np.append(self._next, piece.query_id[:-1] + 1))
+        if int(piece.query_id[0]) != self._next or (piece.query_id[1:] != piece.query_id[:-1] + 1).any():
+            self._odd("query_id", self._query, piece.query_id, np.append(self._next, piece.query_id[:-1] + 1))
         rest = piece.offsets, piece.after, piece.sample_ix
         if not (self._foretold and all(map(operator.is_, rest, self._foretold))):  # pieces may share what is alike
             lengths = np.diff(piece.offsets)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from plimsoll.scenarios.plan.plan import IntArray
@@ -72,6 +73,8 @@ def require_samples(n_samples: int) -> None:
 
 _BITS = 32
 _MASK = (1 << _BITS) - 1
+#: Numbers that are drawn at a time.
+_STEP = 1 << 12
 #: Up to this many items libstdc++ takes two places of a shuffle from one draw.
 _PAIRED = 65_535
 #: Rows of a closed loop's list in this order: LoadGen's list has no end that we could know.
@@ -139,62 +142,60 @@ def loaded_set(order: LoadgenOrder, n_samples: int) -> IntArray:
 def places(order: LoadgenOrder, n_samples: int, *, min_queries: int, per_query: int = 1) -> Take:
     """Where in the loaded set queries begin: uniform with replacement."""
     twister = _Twister(order.sample_index_seed)
-    twister.shuffle(list(range(-(-n_samples // per_query))))
+    twister.swaps(-(-n_samples // per_query))  # of shuffles whose outcome nobody uses
     # LoadGen pads a multi-stream set by what a query at its end runs over; these passes shuffle that too.
     padded = n_samples + per_query - 1
     for _ in range(0, min_queries, padded):
-        twister.shuffle(list(range(padded)))
-    return lambda n: twister.below(n_samples, n)
+        twister.swaps(padded)
+    return lambda n: twister.below(np.full(n, n_samples, np.uint64))
 
 
 class _Twister:
     """``std::mt19937`` and what libstdc++ makes of its numbers."""
 
-    __slots__ = ("_bits",)
+    __slots__ = ("_bits", "_left")
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.MT19937()
         self._bits._legacy_seeding(seed & _MASK)
+        self._left = np.empty(0, np.uint64)  # drawn, and not used yet
 
-    def below(self, bound: int, n: int) -> IntArray:
-        """``n`` times ``uniform_int_distribution(0, bound - 1)``: Lemire's multiplication.
+    def _draws(self, n: int) -> npt.NDArray[np.uint64]:
+        held, self._left = self._left[:n], self._left[n:]
+        return np.concatenate((held, self._bits.random_raw(n - len(held)))) if len(held) < n else held
+
+    def below(self, bounds: npt.NDArray[np.uint64]) -> IntArray:
+        """A number below each of these, by ``uniform_int_distribution(0, bound - 1)``: Lemire's multiplication.
 
         The high half of draw * bound is the number, unless the low half lies in the first 2^32 mod bound, which
         would make some numbers likelier: then the next draw takes its place.
         """
-        found = np.empty(0, dtype=np.int64)
-        while len(found) < n:
-            products = self._bits.random_raw(n - len(found)) * np.uint64(bound)
-            even = products & np.uint64(_MASK) >= (1 << _BITS) % bound
-            found = np.concatenate((found, (products[even] >> np.uint64(_BITS)).astype(np.int64)))
+        found = np.empty(len(bounds), np.int64)
+        at, step = 0, _STEP
+        while at < len(bounds):
+            some = bounds[at : at + step]
+            draws = self._draws(len(some))
+            products = draws * some
+            uneven = products & np.uint64(_MASK) < np.uint64(1 << _BITS) % some
+            n = int(uneven.argmax()) if uneven.any() else len(some)
+            found[at : at + n] = products[:n] >> np.uint64(_BITS)
+            self._left = np.concatenate((draws[n + 1 :], self._left))
+            at, step = at + n, min(2 * step, _STEP) if n == len(some) else 16
         return found
 
-    def shuffle(self, items: list[int]) -> None:
-        """``std::shuffle``: swaps each item with one at or before it."""
-        n = len(items)
+    def swaps(self, n: int) -> IntArray:
+        """What ``std::shuffle`` draws for so many items: the place at or before it that each but the first swaps with.
+
+        Of up to ``_PAIRED`` items a draw below (at + 1) * (at + 2) is a pair of them, for this item and the next.
+        """
         if n > _PAIRED:
-            for at in range(1, n):
-                self._swap(items, at, self._one(at + 1))
-            return
-        at = 1
-        if n and n % 2 == 0:
-            self._swap(items, 1, self._one(2))
-            at = 2
-        while at < n:
-            # A draw below (at + 1) * (at + 2) is a pair of independent places, for this item and the next.
-            first, second = divmod(self._one((at + 1) * (at + 2)), at + 2)
-            self._swap(items, at, first)
-            self._swap(items, at + 1, second)
-            at += 2
+            return self.below(np.arange(2, n + 1, dtype=np.uint64))
+        first = self.below(np.full(int(n > 0 and n % 2 == 0), 2, np.uint64))
+        at = np.arange(1 + len(first), n, 2)
+        pairs = divmod(self.below(((at + 1) * (at + 2)).astype(np.uint64)), at + 2)
+        return np.concatenate((first, np.stack(pairs, axis=1).ravel()))
 
-    def _one(self, bound: int) -> int:
-        """One number below ``bound``, as ``below`` draws it."""
-        uneven = (1 << _BITS) % bound
-        while True:
-            product = int(self._bits.random_raw()) * bound
-            if product & _MASK >= uneven:
-                return product >> _BITS
-
-    @staticmethod
-    def _swap(items: list[int], i: int, j: int) -> None:
-        items[i], items[j] = items[j], items[i]
+    def shuffle(self, items: list[int]) -> None:
+        """``std::shuffle``."""
+        for at, place in enumerate(self.swaps(len(items)).tolist(), 1):
+            items[at], items[place] = items[place], items[at]

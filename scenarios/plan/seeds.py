@@ -58,7 +58,13 @@ def mixed(key: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
     A number of its own for each k, whatever is asked beside it and on whatever machine.
     """
-    z = np.uint64(key) + (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
-    return np.asarray(z ^ (z >> np.uint64(31)))
+    z = numbers.astype(np.uint64)
+    z += np.uint64(1)
+    z *= np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(key)
+    shifted = np.empty_like(z)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        z ^= np.right_shift(z, np.uint64(shift), out=shifted)
+        if factor > 1:
+            z *= np.uint64(factor)
+    return z

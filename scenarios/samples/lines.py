@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,19 +22,27 @@ def read_lines(path: Path, make: Callable[[Any, str], T], most: int | None = Non
 
     A problem is ``FILE:LINE: `` and the text of the ValueError that ``make`` raises. Raises OSError.
     """
-    made: list[T] = []
     errors: list[str] = []
+    return [*islice(each_line(path, make, errors), most)], errors
+
+
+def each_line(path: Path, make: Callable[[Any, str], T], errors: list[str]) -> Iterator[T]:
+    """The same one by one; problems are ``told``."""
     with files.opened(path) as lines:
         for number, line in enumerate(lines, 1):
-            if most is not None and len(made) >= most:
-                break
             if line.strip():
                 where = f"{path}:{number}"
                 try:
-                    made.append(make(_parsed(line), where))
+                    made = make(_parsed(line), where)
                 except ValueError as error:
-                    errors.append(f"{where}: {error}")
-    return made, errors
+                    told(errors, f"{where}: {error}")
+                else:
+                    yield made
+
+
+def told(errors: list[str], problem: str) -> None:
+    """One problem more: of one that is only counted the text is not kept."""
+    errors.append(problem if len(errors) < SHOWN else "")
 
 
 def _parsed(line: bytes) -> Any:

@@ -1,6 +1,6 @@
 """Payload: what one sample asks for, before any protocol has encoded it, and the list of payloads that a file holds.
 
-A source makes payloads; a client encodes them to wire bytes, all before t0. Nothing here touches a network.
+A source makes payloads; a client encodes them to wire bytes, ahead of time. Nothing here touches a network.
 """
 
 from __future__ import annotations

@@ -10,11 +10,13 @@ thinned out or made up: a line that can't be read is an error with its number.
 import csv
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, Overflow
-from functools import partial
+from errno import ENOSPC
+from functools import lru_cache, partial
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,9 @@ from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.samples.lines import cap, read_lines
+from plimsoll.scenarios.samples import csv_blocks
+from plimsoll.scenarios.samples.lines import cap, each_line, told
+from plimsoll.scenarios.samples.recording import BLOCKS, FILE, RUN, STEP, Recording
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, missing
 
@@ -33,6 +37,8 @@ UNIT_NS: Mapping[str, int] = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, 
 #: Tokens of the prompt that one of Mooncake's hash ids stands for.
 BLOCK_TOKENS = 512
 
+#: The longest length in tokens that is believed, and bytes of plain lines that are read at once.
+_MOST, _PLAIN = 10_000_000, 1 << 22
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 #: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
 _MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
@@ -54,34 +60,18 @@ class Columns(BaseModel):
     output_tokens: str = Field(default="output_tokens", min_length=1, description="Answer length; likewise.")
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """One row per request, in order of time.
-
-    ``at_ns`` int64[n] from the first request, which is at 0; ``n_in`` and ``n_out`` int64[n] in tokens, -1 unknown;
-    ``query`` int64[n]: rows with the same one belong to one query (of several samples); ``payload_ix`` int64[n]: the
-    sample of its source that a run of ours sent, else None; ``blocks``: per row the ids of its prompt's blocks, else
-    None.
-    """
-
-    at_ns: IntArray
-    n_in: IntArray
-    n_out: IntArray
-    query: IntArray
-    payload_ix: IntArray | None = None
-    blocks: tuple[tuple[int, ...], ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.at_ns)
-
-
-def read(path: Path, where: str, form: Format = "auto", columns: Columns | None = None, unit: Unit = "s") -> Trace:
+def read(path: Path, where: str, form: Format = "auto", columns: Columns | None = None, unit: Unit = "s") -> Recording:
     """The trace at ``path``; ``where`` is the scenario's key that names it.
 
     Raises ``ScenarioError`` with every problem.
     """
     if path.is_dir() and form in ("auto", "run"):
-        return _run(path, where)
+        file = path / "requests.parquet"
+        if not file.is_file():
+            raise ScenarioError(
+                [f"{where}: {path} is no run directory (no requests.parquet). Give one, or a trace file."]
+            )
+        return _read(file, where, "run", Columns(), unit, _stamp(file))
     problem = missing(path, where)
     if problem:
         raise ScenarioError([problem])
@@ -89,27 +79,52 @@ def read(path: Path, where: str, form: Format = "auto", columns: Columns | None 
         raise ScenarioError(
             [f"{where}: {path} is a file. Give the folder that `plimsoll run` left, or another format."]
         )
-    named = columns or Columns()
     found = _format(path) if form == "auto" else form
-    of = {"mooncake": _mooncake, "azure": _azure}.get(found, partial(_named, columns=named, unit_ns=UNIT_NS[unit]))
-    if found in ("azure", "csv"):
-        _check_head(path, _AZURE if found == "azure" else (named.time,))
-        made, errors = _read_csv(path, of)
-    else:
-        made, errors = read_lines(path, lambda entry, where: of(_object(entry)))
-    if not made and not errors:
+    return _read(path, "", found, columns or Columns(), unit, _stamp(path))
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, where: str, form: str, columns: Columns, unit: Unit, stamp: object) -> Recording:
+    """The file as it was at ``stamp``: a scenario's times and its prompts are of one reading."""
+    made = Recording({"run": RUN, "mooncake": BLOCKS}.get(form, FILE))
+    errors: list[str] = []
+    try:
+        if form == "run":
+            _run(path, where, made)
+        elif form in ("azure", "csv"):
+            azure = form == "azure"
+            _check_head(path, _AZURE if azure else (columns.time,))
+            names = Columns(**dict(zip(Columns.model_fields, _AZURE, strict=True))) if azure else columns
+            _read_csv(path, names, UNIT_NS["s" if azure else unit], made, errors)
+        else:
+            of = _mooncake if form == "mooncake" else partial(_named, columns=columns, unit_ns=UNIT_NS[unit])
+            _keep(each_line(path, lambda entry, where: of(_object(entry)), errors), made)
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise ScenarioError(
+            [f"{path}: no room for it in order of time in {tempfile.gettempdir()}. Make some, or set TMPDIR."]
+        ) from None
+    if not len(made) and not errors:
         errors = [f"{path}: no requests in it. Give a trace with at least one."]
     if errors:
         raise ScenarioError(cap(errors, str(path)))
-    return _in_order(made)
+    return made.sealed()
 
 
-def _in_order(made: list[_Request]) -> Trace:
-    at, n_in, n_out = (np.array([row[i] for row in made], np.int64) for i in range(3))
-    order = np.argsort(at, kind="stable")
-    blocks = tuple(made[i][3] or () for i in order.tolist()) if any(row[3] for row in made) else None
-    at = at[order]
-    return Trace(at - at[0], n_in[order], n_out[order], np.arange(len(made)), blocks=blocks)
+def _keep(requests: Iterator[_Request], made: Recording) -> None:
+    while some := [*islice(requests, STEP)]:
+        at, n_in, n_out, ids = zip(*some, strict=True)
+        columns = {"at_ns": at, "n_in": n_in, "n_out": n_out}
+        if not made.blocks:
+            made.add(columns)
+        else:
+            made.add(columns, [one or () for one in ids])
 
 
 def _format(path: Path) -> str:
@@ -155,23 +170,46 @@ def _object(entry: Any) -> Mapping[str, Any]:
     return entry
 
 
-def _read_csv(path: Path, make: Callable[[Mapping[str, Any]], _Request]) -> tuple[list[_Request], list[str]]:
-    """As ``read_lines``, of a file whose first line names the columns."""
-    made: list[_Request] = []
-    errors: list[str] = []
-    with _text(path) as file:
-        rows = csv.DictReader(file, skipinitialspace=True)
-        while True:
-            try:
-                made.append(make({key: value for key, value in next(rows).items() if key is not None}))
-            except StopIteration:
+def _read_csv(path: Path, names: Columns, unit_ns: int, made: Recording, errors: list[str]) -> None:
+    """Blocks of plain lines at once; from the first other one on line by line, which says what is wrong with it."""
+    with files.opened(path) as file:
+        first = file.readline()
+        head = next(csv.reader([first.decode("utf-8-sig", errors="replace")], skipinitialspace=True), [])
+        at, number, plain = 0, 0, b'"' not in first and len(set(head)) == len(head)
+        counts = {"n_in": names.input_tokens, "n_out": names.output_tokens}
+        while plain:
+            at = file.tell()
+            block = file.read(_PLAIN) + file.readline()
+            columns = csv_blocks.columns(block, head, names.time, counts, unit_ns, _MOST)
+            if columns is None:
                 break
-            except csv.Error as error:
-                errors.append(f"{path}:{rows.line_num}: not CSV ({error}). Write one request a line.")
-                break
-            except ValueError as error:
-                errors.append(f"{path}:{rows.line_num}: {error}")
-    return made, errors
+            made.add(columns)
+            number += block.count(b"\n")
+        file.seek(at)
+        text = TextIOWrapper(file, encoding="utf-8" if at else "utf-8-sig", errors="replace", newline="")
+        rows = csv.DictReader(text, head if at else None, skipinitialspace=True)
+        of = partial(_named, columns=names, unit_ns=unit_ns)
+        _keep(_each_row(path, rows, number + 1 if at else 0, of, errors), made)
+
+
+def _each_row(
+    path: Path,
+    rows: "csv.DictReader[str]",
+    before: int,
+    make: Callable[[Mapping[str, Any]], _Request],
+    errors: list[str],
+) -> Iterator[_Request]:
+    """As ``each_line``, of a file whose first line names the columns."""
+    while True:
+        try:
+            yield make({key: value for key, value in next(rows).items() if key is not None})
+        except StopIteration:
+            return
+        except csv.Error as error:
+            told(errors, f"{path}:{before + rows.line_num}: not CSV ({error}). Write one request a line.")
+            return
+        except ValueError as error:
+            told(errors, f"{path}:{before + rows.line_num}: {error}")
 
 
 def _mooncake(entry: Mapping[str, Any]) -> _Request:
@@ -184,11 +222,6 @@ def _mooncake(entry: Mapping[str, Any]) -> _Request:
     return at, n_in, _count(entry, "output_length"), tuple(ids)
 
 
-def _azure(entry: Mapping[str, Any]) -> _Request:
-    time, n_in, n_out = _AZURE
-    return _time(entry, time, UNIT_NS["s"]), _count(entry, n_in), _count(entry, n_out), None
-
-
 def _named(entry: Mapping[str, Any], columns: Columns, unit_ns: int) -> _Request:
     lengths = [_count(entry, name) if name in entry else -1 for name in (columns.input_tokens, columns.output_tokens)]
     return _time(entry, columns.time, unit_ns), lengths[0], lengths[1], None
@@ -197,6 +230,8 @@ def _named(entry: Mapping[str, Any], columns: Columns, unit_ns: int) -> _Request
 def _time(entry: Mapping[str, Any], key: str, unit_ns: int) -> int:
     """Nanoseconds from whatever the file counts from. A text that is no number is a date and time."""
     value = entry.get(key)
+    if type(value) is int and abs(value) < 2**32:
+        return value * unit_ns
     if value is None or isinstance(value, bool):
         raise ValueError(f"{key} is missing. Give the time of each request, or name its column in columns.time.")
     try:
@@ -227,41 +262,31 @@ def _count(entry: Mapping[str, Any], key: str) -> int:
         number = -1 if value is None or isinstance(value, bool) else int(value)
     except (TypeError, ValueError, OverflowError):
         number = -1
-    if not 0 <= number <= 10_000_000:
+    if not 0 <= number <= _MOST:
         raise ValueError(f"{key} is {value!r:.60}, not a length in tokens. Give a whole number from 0 up.")
     return number
 
 
-def _run(path: Path, where: str) -> Trace:
-    file = path / "requests.parquet"
-    if not file.is_file():
-        raise ScenarioError([f"{where}: {path} is no run directory (no requests.parquet). Give one, or a trace file."])
+def _run(path: Path, where: str, made: Recording) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(file, columns=list(_RUN))
-        phase = np.array(table.column("phase").to_pylist())
-        column = {name: _whole(table.column(name), name) for name in _RUN if name != "phase"}
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(STEP, columns=list(_RUN)):
+                column = {name: _whole(batch.column(name), name) for name in _RUN if name != "phase"}
+                rows = (column["due_ns"] >= 0) & ~np.isin(batch.column("phase").to_pylist(), ["warmup"])
+                column["at_ns"] = column.pop("due_ns")
+                made.add({name: values[rows] for name, values in column.items()})
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, MemoryError) as error:
-        raise ScenarioError([f"{where}: {file} can't be read ({error}). Give a sealed run directory."]) from None
-    rows = np.flatnonzero((phase != "warmup") & (column["due_ns"] >= 0))
-    if not len(rows):
-        raise ScenarioError([f"{where}: {path} measured nothing. Give a run with requests."])
-    order = rows[np.lexsort((column["sample_ix"][rows], column["query_id"][rows], column["due_ns"][rows]))]
-    due = column["due_ns"][order]
-    return Trace(
-        due - due[0],
-        column["n_in"][order],
-        column["n_out"][order],
-        column["query_id"][order],
-        column["payload_ix"][order],
-    )
+        raise ScenarioError([f"{where}: {path} can't be read ({error}). Give a sealed run directory."]) from None
+    if not len(made):
+        raise ScenarioError([f"{where}: {path.parent} measured nothing. Give a run with requests."])
 
 
 def _whole(column: Any, name: str) -> IntArray:
     """A column of whole numbers. Raises ValueError for anything else."""
     if not str(column.type).startswith("int") or column.null_count:
         raise ValueError(f"column {name} holds {column.type}, with {column.null_count} empty: not whole numbers")
-    values: IntArray = column.to_numpy().astype(np.int64)
+    values: IntArray = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return values

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
+from plimsoll.scenarios.samples.recording import Recording
 from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, Format, Unit, read
 from plimsoll.scenarios.samples.words import text
 from plimsoll.scenarios.text.fields import STRICT, FileName
@@ -49,17 +48,18 @@ class _Prompts:
 
     params: TraceSource
     seed: int
-    n_in: IntArray
-    n_out: IntArray
-    blocks: tuple[tuple[int, ...], ...] | None
+    recording: Recording
 
     def __len__(self) -> int:
-        return len(self.n_in)
+        return len(self.recording)
 
     def payload(self, index: int) -> Payload:
         require_index(index, len(self))
-        length = int(self.n_in[index])
-        ids = self.blocks[index] if self.blocks is not None else ()
+        row, params = self.recording.rows(index, index + 1), self.params
+        length = _length(int(row.n_in[0]), params.prompt_tokens, params.max_prompt_tokens)
+        unknown = -1 if params.output_tokens is None else params.output_tokens
+        n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
+        ids = row.blocks[0] if row.blocks is not None else ()
         parts, left = [], length
         for block in ids:
             if left <= 0:
@@ -69,23 +69,20 @@ class _Prompts:
         if left > 0:
             parts.append(self._text(f"row {index}", left))
         glue = " " if self.params.unit == "tokens" else ""
-        return Payload(prompt=glue.join(parts), n_in=length, max_output_tokens=int(self.n_out[index]))
+        return Payload(prompt=glue.join(parts), n_in=length, max_output_tokens=n_out)
 
     def _text(self, name: str, length: int) -> str:
         return text(child(self.seed, name), length, self.params.unit, self.params.tokens_per_word)
 
 
-def _lengths(known: IntArray, otherwise: int, most: int | None) -> IntArray:
-    lengths = np.where(known >= 0, np.maximum(known, 1), otherwise)
-    return lengths if most is None else np.minimum(lengths, most)
+def _length(known: int, otherwise: int, most: int | None) -> int:
+    length = max(known, 1) if known >= 0 else otherwise
+    return length if most is None else min(length, most)
 
 
 def _build(params: TraceSource, seed: int) -> _Prompts:
-    trace = read(Path(params.path), "source.path", params.format, params.columns, params.time_unit)
-    n_in = _lengths(trace.n_in, params.prompt_tokens, params.max_prompt_tokens)
-    unknown = -1 if params.output_tokens is None else params.output_tokens
-    n_out = _lengths(trace.n_out, unknown, params.max_output_tokens)
-    return _Prompts(params, child(seed, "trace"), n_in, n_out, trace.blocks)
+    recording = read(Path(params.path), "source.path", params.format, params.columns, params.time_unit)
+    return _Prompts(params, child(seed, "trace"), recording)
 
 
 SOURCE = Source(

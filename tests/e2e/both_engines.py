@@ -18,14 +18,16 @@ from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.generator.issuer import Issuer, Load, never
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.generator.supply import portions
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.endpoint import Endpoint
 from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.blocks import cut as pieces
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.records.records import Records, Status, concat
+from plimsoll.slo.records.records import Phase, Records, Status, concat
 from tests.raw_server import Script, raw_server
 
 ENGINES = ("python", "native")
@@ -122,6 +124,34 @@ def opened(
     )
 
 
+#: So many samples a portion has where requests come with their rows; None: they are shared.
+PORTION: int | None = None
+
+
+class Stock:
+    """A supply whose portions are all there."""
+
+    def __init__(self, lane: Blocks, make: Callable[[], Any]) -> None:
+        self._portions, self._make = portions(lane, PORTION or 1), make
+        self._next = next(self._portions, None)
+        self.over = False
+        self.late_ns: list[int] = []
+
+    def take(self) -> tuple[Plan, list[Any]] | None:
+        piece, self._next = self._next, next(self._portions, None)
+        self.over = self._next is None
+        return piece and (piece, [self._make() for _ in range(piece.n_samples)])
+
+    def unready(self, late_ns: int) -> None:
+        self.late_ns.append(late_ns)
+
+
+def stocks(plan: Plan, warmup: Plan | None, make: Callable[[], Any]) -> dict[int, Stock]:
+    """Of each phase, where there are portions."""
+    of = {Phase.MEASURE: plan, Phase.WARMUP: warmup}
+    return {int(at): Stock(pieces(lane), make) for at, lane in of.items() if lane is not None and PORTION}
+
+
 @dataclass
 class Way:
     """How to drive: ``protocol`` with its ``options``, fields of ``Target``, and what a worker's spec says besides."""
@@ -152,9 +182,9 @@ async def drive(engine: str, url: str, way: Way) -> Ran:
     requests = [client.encode(Payload(prompt="hi", n_in=7)) for _ in range(n)]
     delays = way.cancel_ns
     cancel = never if delays is None else lambda piece: np.array(delays)[piece.query_id]
-    load = Load(
-        pieces(way.plan), None if way.warmup is None else pieces(way.warmup), requests, "run", way.outstanding, cancel
-    )
+    fed = stocks(way.plan, way.warmup, lambda: client.encode(Payload(prompt="hi", n_in=7)))
+    before = None if way.warmup is None else pieces(way.warmup)
+    load = Load(pieces(way.plan), before, [] if fed else requests, "run", way.outstanding, cancel, fed)
     native = await attach(client, load, engine)
     await (native or client).open(way.connections)
     cut: list[Records] = []

@@ -23,7 +23,7 @@ from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Phase
-from tests.e2e.both_engines import MS, Way, closed, drive
+from tests.e2e.both_engines import MS, Way, closed, drive, stocks
 from tests.e2e.plimsoll import ROOT
 from tests.virtual_time import VirtualClient, VirtualClock
 
@@ -90,7 +90,8 @@ def by_the_issuer(plan: Plan, warmup: Plan | None) -> tuple[Sent, list[int]]:
     """(query, sample, payload, phase) in the order sent, and the due times relative to t0, in virtual time."""
     clock = VirtualClock()
     client = VirtualClient(clock, lambda exchange: 300_000)
-    load = Load(cut(plan), None if warmup is None else cut(warmup), [Payload()] * 6, "run")
+    before = None if warmup is None else cut(warmup)
+    load = Load(cut(plan), before, [Payload()] * 6, "run", fed=stocks(plan, warmup, Payload))
     issuer = Issuer(load, client, clock, lambda exchange: None)  # type: ignore[arg-type]
     t0 = clock.now_ns() + 60 * MS
     issuer.start(t0)
@@ -119,7 +120,14 @@ def in_pieces() -> Iterator[None]:
         yield
 
 
-in_any_pieces = pytest.mark.parametrize("pieces", [nullcontext, in_pieces])
+@contextmanager
+def fed() -> Iterator[None]:
+    """The same, and requests come with their rows, two samples at a time."""
+    with in_pieces(), mock.patch("tests.e2e.both_engines.PORTION", 2):
+        yield
+
+
+in_any_pieces = pytest.mark.parametrize("pieces", [nullcontext, in_pieces, fed])
 Pieces = Callable[[], AbstractContextManager[None]]
 
 

@@ -39,6 +39,13 @@ enum { ST_OK = 0, ST_TIMEOUT = 3, ST_CONNECT = 4, ST_PROTOCOL = 5, ST_CANCELLED 
 /* Why an exchange failed; harness/generator/native.py makes the text of it. `detail` is an errno, or an index into WIRE_ERRORS. */
 enum { E_NONE = 0, E_TIMEOUT, E_CONNECT, E_CONNECT_TIMEOUT, E_CLOSED_EARLY, E_CLOSED_MIDDLE, E_WIRE, E_GIVEN_UP, E_CANCELLED, E_TOO_MUCH };
 
+/* Bytes that Python keeps until the sample's row is back. */
+typedef struct {
+    const char *prefix, *suffix;
+    size_t prefix_len, suffix_len;
+    bool head;
+} Request;
+
 /* One finished sample. The order is harness/generator/native.py's ROW. */
 typedef struct {
     i64 query_id, sample_ix, payload_ix, due, ready, sent, headers, first_byte, done, connect;
@@ -93,6 +100,7 @@ typedef struct {
 
 typedef struct Exchange {
     Row row;
+    Request request;
     i64 deadline;
     i64 cancel_after, cancel_at;     /* of one that is to be cancelled: from ready, and when; -1 after: never */
     size_t heap;                     /* its place in the heap of those, from 1; 0: none */
@@ -128,6 +136,7 @@ typedef struct Stretch {
     i64 *due, *ids;                  /* of an open loop */
     i64 *offsets, *sample, *payload;
     i64 *cancel;                     /* per row: cancelled so long after it was taken up, -1: never; NULL: none is */
+    Request *requests;               /* per sample; NULL: the engine's, by payload */
     struct Stretch *_Atomic next;
 } Stretch;
 
@@ -140,6 +149,7 @@ typedef struct Lane {
     Stretch *last;                   /* what Python gave last: Python's own */
     atomic_bool whole;               /* nothing follows the last */
     atomic_llong used;               /* rows of all stretches that are used up */
+    atomic_llong dry;                /* since when there are no rows for what is due or free; 0: there are */
     /* open */
     i64 row, released, cursor, cursor_row, limit, flying;
     /* closed */
@@ -150,12 +160,6 @@ typedef struct Lane {
     i64 *release;                    /* times at which slots that met a dead endpoint come free: a ring */
     size_t release_head, release_len, release_cap;
 } Lane;
-
-typedef struct {
-    const char *prefix, *suffix;
-    size_t prefix_len, suffix_len;
-    bool head;
-} Request;
 
 typedef struct {
     struct sockaddr_storage addr;

@@ -13,6 +13,7 @@ static void lane_send(Lane *lane, i64 query_id, i64 row, i64 ix, i64 due, Query 
     x->row.query_id = query_id;
     x->row.sample_ix = lane->at->sample[ix];
     x->row.payload_ix = lane->at->payload[ix];
+    x->request = lane->at->requests ? lane->at->requests[ix] : e->requests[x->row.payload_ix];
     x->row.due = due;
     x->row.phase = lane->phase;
     x->lane = lane;
@@ -37,8 +38,16 @@ static bool lane_turn(Lane *lane)
     atomic_fetch_add_explicit(&lane->used, used->n_rows, memory_order_relaxed);
     lane->at = next;
     lane->row = lane->released = lane->cursor = lane->cursor_row = 0;
+    atomic_store_explicit(&lane->dry, 0, memory_order_relaxed);
     free(used);
     return true;
+}
+
+/* Its rows are used up, and whoever brings them hears since when. */
+static void lane_dry(Lane *lane)
+{
+    if (!atomic_load_explicit(&lane->dry, memory_order_relaxed))
+        atomic_store_explicit(&lane->dry, lane->engine->now, memory_order_relaxed);
 }
 
 /* -- open loop: due times are absolute; nothing is waited for, but an offline plan bounds samples on the wire -- */
@@ -57,8 +66,12 @@ static void open_run(Lane *lane)
             burst++;
             continue;
         }
-        if (lane->row >= lane->at->n_rows && (lane->cursor < lane->released || !lane_turn(lane)))
+        if (lane->row >= lane->at->n_rows && lane->cursor < lane->released)
             return;
+        if (lane->row >= lane->at->n_rows && !lane_turn(lane)) {
+            lane_dry(lane);
+            return;
+        }
         if (lane->row < lane->at->n_rows && lane->at->due[lane->row] + e->t0 > e->now)
             return;
         if (lane->row < lane->at->n_rows)
@@ -160,6 +173,8 @@ static void closed_run(Lane *lane)
         lane->free_slots--;
         closed_issue(lane);
     }
+    if (lane->free_slots > 0 && !closed_over(lane))
+        lane_dry(lane);
 }
 
 /* -- all lanes -- */

@@ -57,16 +57,33 @@ int add_addresses(Engine *e, PyObject *list)
     return 0;
 }
 
-/* set_requests([(prefix, suffix, head) or None, ...]) */
+/* One (prefix, suffix, head), whose bytes stay Python's. */
+static bool read_request(PyObject *item, Request *r)
+{
+    Py_ssize_t prefix, suffix;
+    int head;
+    if (!PyArg_ParseTuple(item, "y#y#p", &r->prefix, &prefix, &r->suffix, &suffix, &head))
+        return false;
+    r->prefix_len = (size_t)prefix;
+    r->suffix_len = (size_t)suffix;
+    r->head = head;
+    return true;
+}
+
+/* set_requests([(prefix, suffix, head) or None, ...]), or set_requests({...}): what the lanes bring is kept in there */
 PyObject *set_requests(PyObject *object, PyObject *list)
 {
     EngineObject *self = (EngineObject *)object;
     Engine *e = engine_of(self);
     if (!e)
         return NULL;
-    if (!PyList_Check(list) || self->requests) {
+    if ((!PyList_Check(list) && !PyDict_Check(list)) || self->requests) {
         PyErr_SetString(PyExc_TypeError, "give one list, once");
         return NULL;
+    }
+    if (PyDict_Check(list)) {
+        self->requests = Py_NewRef(list); /* for as long as there is an engine */
+        Py_RETURN_NONE;
     }
     /* A tuple of our own: a list could be changed under the engine's thread. */
     if (!(self->requests = PyList_AsTuple(list)))
@@ -76,16 +93,8 @@ PyObject *set_requests(PyObject *object, PyObject *list)
         return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PyTuple_GetItem(self->requests, i);
-        Request *r = &e->requests[i];
-        Py_ssize_t prefix, suffix;
-        int head;
-        if (item == Py_None)
-            continue;
-        if (!PyArg_ParseTuple(item, "y#y#p", &r->prefix, &prefix, &r->suffix, &suffix, &head))
+        if (item != Py_None && !read_request(item, &e->requests[i]))
             return NULL;
-        r->prefix_len = (size_t)prefix;
-        r->suffix_len = (size_t)suffix;
-        r->head = head;
     }
     e->n_requests = n;
     Py_RETURN_NONE;
@@ -155,13 +164,14 @@ static bool valid_stretch(const Engine *e, const Stretch *s)
         if (s->offsets[i + 1] <= s->offsets[i] || (s->ids && s->ids[i] < 0))
             return false;
     for (i64 i = 0; i < s->n_samples; i++)
-        if (s->sample[i] < 0 || s->payload[i] < 0 || s->payload[i] >= e->n_requests || !e->requests[s->payload[i]].prefix)
+        if (s->sample[i] < 0 || s->payload[i] < 0
+            || (!s->requests && (s->payload[i] >= e->n_requests || !e->requests[s->payload[i]].prefix)))
             return false;
     return true;
 }
 
 /* Our own copy of the columns, looked at; NULL, with an error, for what is no part of a plan. */
-static Stretch *copy_stretch(const Engine *e, const Py_buffer *views, bool closed)
+static Stretch *copy_stretch(const Engine *e, const Py_buffer *views, bool closed, PyObject *requests)
 {
     i64 n[N_COLUMNS], total = 0;
     for (int i = 0; i < N_COLUMNS; i++)
@@ -169,11 +179,14 @@ static Stretch *copy_stretch(const Engine *e, const Py_buffer *views, bool close
     i64 rows = n[OFFSETS] - 1;
     bool fits = rows >= 0 && n[SAMPLE] == n[PAYLOAD] && (!views[CANCEL].obj || n[CANCEL] == rows)
                 && (closed ? rows > 0 : n[DUE] == rows && n[IDS] == rows);
-    Stretch *s = fits ? malloc(sizeof *s + (size_t)total * sizeof(i64)) : NULL;
+    i64 own = requests ? n[SAMPLE] : 0;
+    fits = fits && (!requests || (PyList_Check(requests) && PyList_Size(requests) == own));
+    Stretch *s = fits ? malloc(sizeof *s + (size_t)own * sizeof(Request) + (size_t)total * sizeof(i64)) : NULL;
     if (fits && !s)
         return (Stretch *)PyErr_NoMemory();
     if (s) {
-        i64 *at = (i64 *)(s + 1), **to[N_COLUMNS] = {&s->due, &s->ids, &s->offsets, &s->sample, &s->payload, &s->cancel};
+        s->requests = own ? (Request *)(s + 1) : NULL;
+        i64 *at = (i64 *)((Request *)(s + 1) + own), **to[N_COLUMNS] = {&s->due, &s->ids, &s->offsets, &s->sample, &s->payload, &s->cancel};
         for (int i = 0; i < N_COLUMNS; at += n[i++]) {
             *to[i] = views[i].obj ? at : NULL;
             if (n[i])
@@ -182,6 +195,11 @@ static Stretch *copy_stretch(const Engine *e, const Py_buffer *views, bool close
         s->n_rows = rows;
         s->n_samples = n[SAMPLE];
         atomic_init(&s->next, NULL);
+        for (i64 i = 0; i < own; i++)
+            if (!read_request(PyList_GetItem(requests, i), &s->requests[i])) {
+                free(s);
+                return NULL;
+            }
         if (valid_stretch(e, s))
             return s;
         free(s);
@@ -190,11 +208,12 @@ static Stretch *copy_stretch(const Engine *e, const Py_buffer *views, bool close
     return NULL;
 }
 
-static Stretch *new_stretch(const Engine *e, PyObject *const *columns, bool closed)
+static Stretch *new_stretch(const Engine *e, PyObject *const *columns, bool closed, PyObject *requests)
 {
     Py_buffer views[N_COLUMNS];
     memset(views, 0, sizeof views);
-    Stretch *s = view_columns(columns, views) ? copy_stretch(e, views, closed) : NULL;
+    requests = requests == Py_None ? NULL : requests;
+    Stretch *s = view_columns(columns, views) ? copy_stretch(e, views, closed, requests) : NULL;
     for (int i = 0; i < N_COLUMNS; i++)
         if (views[i].obj)
             PyBuffer_Release(&views[i]);
@@ -222,34 +241,36 @@ static PyObject *keep_lane(Engine *e, Lane *lane, Stretch *rows, int whole)
     Py_RETURN_NONE;
 }
 
-/* open_lane(phase, due, ids, offsets, sample, payload, limit, cancel, whole): limit -1 is none, cancel an array or None;
-   not whole: more() brings the rows that follow */
+/* open_lane(phase, due, ids, offsets, sample, payload, limit, cancel, whole, requests): limit -1 is none, cancel an array
+   or None; not whole: more() brings the rows that follow; requests: a list of the samples' own, or None */
 PyObject *open_lane(PyObject *object, PyObject *args)
 {
     Engine *e = engine_of((EngineObject *)object);
-    PyObject *columns[N_COLUMNS] = {NULL};
+    PyObject *columns[N_COLUMNS] = {NULL}, *requests = NULL;
     long long limit;
     int phase, whole = 1;
     Lane *lane = e ? new_lane(e) : NULL;
-    if (!lane || !PyArg_ParseTuple(args, "iOOOOOL|Op", &phase, &columns[DUE], &columns[IDS], &columns[OFFSETS],
-                                   &columns[SAMPLE], &columns[PAYLOAD], &limit, &columns[CANCEL], &whole))
+    if (!lane || !PyArg_ParseTuple(args, "iOOOOOL|OpO", &phase, &columns[DUE], &columns[IDS], &columns[OFFSETS],
+                                   &columns[SAMPLE], &columns[PAYLOAD], &limit, &columns[CANCEL], &whole, &requests))
         return NULL;
     lane->phase = phase;
     lane->limit = limit;
-    return keep_lane(e, lane, new_stretch(e, columns, false), whole);
+    return keep_lane(e, lane, new_stretch(e, columns, false, requests), whole);
 }
 
 /* closed_lane(phase, offsets, sample, payload, slots, first_id, id_step, ends_at_t0, max_queries, min_queries, min_duration,
-   cancel, whole): whole, query k has row k modulo their number; else each has the next row, and more() brings them */
+   cancel, whole, requests): whole, query k has row k modulo their number; else each has the next row, and more() brings
+   them */
 PyObject *closed_lane(PyObject *object, PyObject *args)
 {
     Engine *e = engine_of((EngineObject *)object);
-    PyObject *columns[N_COLUMNS] = {NULL};
+    PyObject *columns[N_COLUMNS] = {NULL}, *requests = NULL;
     long long slots, first, step, most, least, duration;
     int phase, ends, whole = 1;
     Lane *lane = e ? new_lane(e) : NULL;
-    if (!lane || !PyArg_ParseTuple(args, "iOOOLLLpLLL|Op", &phase, &columns[OFFSETS], &columns[SAMPLE], &columns[PAYLOAD],
-                                   &slots, &first, &step, &ends, &most, &least, &duration, &columns[CANCEL], &whole))
+    if (!lane || !PyArg_ParseTuple(args, "iOOOLLLpLLL|OpO", &phase, &columns[OFFSETS], &columns[SAMPLE], &columns[PAYLOAD],
+                                   &slots, &first, &step, &ends, &most, &least, &duration, &columns[CANCEL], &whole,
+                                   &requests))
         return NULL;
     if (slots < 1 || first < 0 || step < 1) {
         PyErr_SetString(PyExc_ValueError, "the plan's arrays contradict each other or the requests");
@@ -265,7 +286,7 @@ PyObject *closed_lane(PyObject *object, PyObject *args)
     lane->max_queries = most;
     lane->min_queries = least;
     lane->min_duration = duration;
-    return keep_lane(e, lane, new_stretch(e, columns, true), whole);
+    return keep_lane(e, lane, new_stretch(e, columns, true, requests), whole);
 }
 
 static Lane *lane_of(Engine *e, int phase)
@@ -277,21 +298,21 @@ static Lane *lane_of(Engine *e, int phase)
     return NULL;
 }
 
-/* more(phase, due, ids, offsets, sample, payload, cancel, whole): the rows that follow; whole: they are the last */
+/* more(phase, due, ids, offsets, sample, payload, cancel, whole, requests): the rows that follow; whole: the last */
 PyObject *more(PyObject *object, PyObject *args)
 {
     Engine *e = engine_of((EngineObject *)object);
-    PyObject *columns[N_COLUMNS];
+    PyObject *columns[N_COLUMNS], *requests = NULL;
     int phase, whole;
-    if (!e || !PyArg_ParseTuple(args, "iOOOOOOp", &phase, &columns[DUE], &columns[IDS], &columns[OFFSETS],
-                                &columns[SAMPLE], &columns[PAYLOAD], &columns[CANCEL], &whole))
+    if (!e || !PyArg_ParseTuple(args, "iOOOOOOp|O", &phase, &columns[DUE], &columns[IDS], &columns[OFFSETS],
+                                &columns[SAMPLE], &columns[PAYLOAD], &columns[CANCEL], &whole, &requests))
         return NULL;
     Lane *lane = lane_of(e, phase);
     if (lane && atomic_load(&lane->whole)) {
         PyErr_SetString(PyExc_ValueError, "the lane is whole: nothing follows");
         return NULL;
     }
-    Stretch *rows = lane ? new_stretch(e, columns, lane->closed) : NULL;
+    Stretch *rows = lane ? new_stretch(e, columns, lane->closed, requests) : NULL;
     if (!rows)
         return NULL;
     atomic_store_explicit(&lane->last->next, rows, memory_order_release);
@@ -301,7 +322,7 @@ PyObject *more(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* used(phase) -> rows of the stretches that are used up */
+/* used(phase) -> rows of the stretches that are used up, and since when there are none left (0: there are) */
 PyObject *used(PyObject *object, PyObject *args)
 {
     Engine *e = engine_of((EngineObject *)object);
@@ -309,5 +330,5 @@ PyObject *used(PyObject *object, PyObject *args)
     if (!e || !PyArg_ParseTuple(args, "i", &phase))
         return NULL;
     Lane *lane = lane_of(e, phase);
-    return lane ? PyLong_FromLongLong(atomic_load(&lane->used)) : NULL;
+    return lane ? Py_BuildValue("LL", atomic_load(&lane->used), atomic_load(&lane->dry)) : NULL;
 }

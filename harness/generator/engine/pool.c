@@ -97,7 +97,7 @@ static size_t decimal(char *to, i64 value)
 
 void connection_begin(Engine *e, Connection *c, Exchange *x)
 {
-    const Request *r = &e->requests[x->row.payload_ix];
+    const Request *r = &x->request;
     char id[128];
     size_t n = 0;
     c->exchange = x;

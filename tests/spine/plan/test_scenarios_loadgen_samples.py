@@ -78,11 +78,41 @@ def test_a_longer_list_begins_with_the_shorter_one() -> None:
     assert set(long.tolist()) == {0, 1, 2}
 
 
+class OneByOne:
+    """A draw at a time, as the standard says it."""
+
+    def __init__(self, seed: int) -> None:
+        self.bits = np.random.MT19937()
+        self.bits._legacy_seeding(seed)
+
+    def below(self, bound: int) -> int:
+        while True:
+            product = int(self.bits.random_raw()) * bound
+            if product & 0xFFFFFFFF >= (1 << 32) % bound:
+                return product >> 32
+
+    def swaps(self, n: int) -> list[int]:
+        if n > 65_535:
+            return [self.below(at + 1) for at in range(1, n)]
+        found = [self.below(2)] if n and n % 2 == 0 else []
+        for at in range(1 + len(found), n, 2):
+            found += divmod(self.below((at + 1) * (at + 2)), at + 2)
+        return found
+
+
 def test_a_draw_that_would_make_some_numbers_likelier_is_replaced_by_the_next() -> None:
     """Below 3 * 2^30 a quarter of all 32-bit draws is rejected; whole blocks and single draws reject the same ones."""
-    bound = 3 << 30
-    single, block = _Twister(11), _Twister(11)
-    assert [single._one(bound) for _ in range(1000)] == block.below(bound, 1000).tolist()
+    bounds = [3 << 30, 7, (1 << 31) + 1, 1, 1 << 20] * 3000
+    single, block = OneByOne(11), _Twister(11)
+    wanted = [single.below(bound) for bound in bounds]
+    assert block.below(np.array(bounds, np.uint64)).tolist() == wanted
+    assert block.below(np.full(9, 3 << 30, np.uint64)).tolist() == [single.below(3 << 30) for _ in range(9)]
+
+
+def test_shuffles_one_after_another_draw_what_single_draws_do() -> None:
+    single, block = OneByOne(5), _Twister(5)
+    for n in (0, 1, 2, 3, 4, 65_535, 10, 65_536, 11, 70_001, 65_534, 2):
+        assert block.swaps(n).tolist() == single.swaps(n), n
 
 
 def test_a_closed_loop_has_rows_for_a_long_run() -> None:

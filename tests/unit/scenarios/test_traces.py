@@ -28,7 +28,7 @@ def built(n_samples: int = 7, stop: Stop = STOP, seed: int = 5, **params: Any) -
 
 
 def test_azures_trace_is_read_to_its_last_digit() -> None:
-    trace = read(AZURE, "x")
+    trace = read(AZURE, "x").rows()
     assert len(trace) == 40
     assert trace.at_ns[:2].tolist() == [0, 4_314_579_000]  # 18:15:46.6805900 to 18:15:50.9951690
     assert (trace.n_in[0], trace.n_out[0], trace.n_in[1], trace.n_out[1]) == (374, 44, 396, 109)
@@ -36,7 +36,7 @@ def test_azures_trace_is_read_to_its_last_digit() -> None:
 
 
 def test_mooncakes_trace_is_read_with_its_blocks() -> None:
-    trace = read(MOONCAKE, "x")
+    trace = read(MOONCAKE, "x").rows()
     rows = [json.loads(line) for line in MOONCAKE.read_text().splitlines()]
     assert trace.at_ns.tolist() == [row["timestamp"] * MS for row in rows]
     assert trace.n_in.tolist() == [row["input_length"] for row in rows]
@@ -58,13 +58,13 @@ def test_mooncakes_trace_is_read_with_its_blocks() -> None:
 )  # fmt: skip
 def test_files_of_your_own_are_put_in_order_of_time(tmp_path: Path, name: str, text: str, given: Any) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
-    trace = read(tmp_path / name, "x", **given)
+    trace = read(tmp_path / name, "x", **given).rows()
     assert (trace.at_ns.tolist(), trace.n_in.tolist(), trace.n_out.tolist()) == ([0, 1250 * MS], [3, 7], [4, 8])
 
 
 def test_times_of_an_epoch_keep_every_nanosecond(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time\n1700000000.123456789\n1700000000.123456791\n")
-    trace = read(tmp_path / "a.csv", "x")
+    trace = read(tmp_path / "a.csv", "x").rows()
     assert trace.at_ns.tolist() == [0, 2]
     assert (trace.n_in.tolist(), trace.n_out.tolist()) == ([-1, -1], [-1, -1])
 
@@ -112,7 +112,7 @@ def test_whatever_bytes_a_file_holds_there_is_one_clear_error(tmp_path: Path, ju
 
 
 def test_a_replay_is_due_when_the_recording_was_and_the_faster_the_sooner() -> None:
-    trace = read(AZURE, "x")
+    trace = read(AZURE, "x").rows()
     plan = built(trace=str(AZURE))
     assert (plan.due_ns == trace.at_ns).all()
     assert plan.open_loop
@@ -122,7 +122,7 @@ def test_a_replay_is_due_when_the_recording_was_and_the_faster_the_sooner() -> N
 
 
 def test_a_window_is_cut_by_the_recordings_own_time_and_begins_at_0() -> None:
-    trace = read(AZURE, "x")
+    trace = read(AZURE, "x").rows()
     kept = (trace.at_ns >= 5 * S) & (trace.at_ns < 12 * S)
     plan = built(trace=str(AZURE), window={"start": "5s", "end": "12s"}, speed=0.5)
     assert 2 < plan.n_queries == kept.sum() < 40
@@ -186,7 +186,7 @@ def words(text: str | None) -> list[str]:
 
 def test_prompts_share_exactly_the_prefixes_that_the_recorded_ones_shared() -> None:
     source = SOURCE.build(TraceSource(path=str(MOONCAKE)), 7)
-    trace = read(MOONCAKE, "x")
+    trace = read(MOONCAKE, "x").rows()
     assert trace.blocks is not None
     assert len(source) == 30
     per_block = round(BLOCK_TOKENS / 1.3)

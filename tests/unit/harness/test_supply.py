@@ -1,0 +1,200 @@
+"""Requests that a process of its own encodes: the same ones in the same order, and what is late is told."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator import supply
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.native import NativeRun, available
+from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.protocols._discovery import protocol
+from plimsoll.harness.protocols.null import NullClient
+from plimsoll.harness.run.coordinator import worker_spec
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.endpoint import Endpoint
+from plimsoll.scenarios.plan.blocks import cut
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import parse
+from tests.e2e.both_engines import closed, opened
+from tests.virtual_time import VirtualClock
+
+MS = 1_000_000
+
+
+def scenario_of(kind: str, **changes: Any) -> Any:
+    source = {"kind": "synthetic_text", "count": 70, "prompt_tokens": 20}
+    return parse({"name": "one", "kind": kind, "source": source, "stop": {"min_duration": "0s"}} | changes)
+
+
+def spec_of(scenario: Any, protocol: str = "openai-chat", shard: int = 0, shards: int = 1) -> dict[str, Any]:
+    target = Target("http://127.0.0.1:1", protocol, "m")
+    made = worker_spec(scenario, target, "run", Path("/nowhere"), shard, shards, "turns")
+    return dict(json.loads(json.dumps(made)))
+
+
+def taken(fed: supply.Fed, most: int) -> Iterator[tuple[Plan, list[Any]]]:
+    """So many portions, waited for."""
+    until = time.monotonic() + 20
+    while not fed.over and most:
+        assert time.monotonic() < until, "no portion comes"
+        portion = fed.take()
+        if portion is None:
+            time.sleep(0.001)
+        else:
+            most -= 1
+            yield portion
+
+
+@pytest.mark.parametrize(
+    ("kind", "shard", "shards"), [("server", 1, 3), ("offline", 0, 1), ("offline", 1, 2), ("concurrency", 1, 2)]
+)
+def test_requests_come_in_the_lanes_order_and_are_those_of_the_source(kind: str, shard: int, shards: int) -> None:
+    scenario = scenario_of(kind, stop={"min_queries": 150, "min_duration": "0s"})
+    spec = spec_of(scenario, shard=shard, shards=shards)
+    source = scenario.source_object()
+    client = protocol("openai-chat").build(Target(**{**spec["target"], "headers": (), "secrets": ()}), VirtualClock())
+    plan, _ = supply.lanes(spec, scenario, len(source))
+    mine = plan.shard(shard, shards, "turns")
+    fed = supply.Fed(spec, mine, False, 16)
+    fed.wait()
+    found = [*taken(fed, 40)]
+    assert fed.close() == []
+    wanted = mine.whole()
+    rows = [piece for piece, _ in found]
+    assert max(piece.n_samples for piece in rows) == 16
+    n = sum(piece.n_samples for piece in rows)
+    assert n == (wanted.n_samples if wanted.open_loop else 40 * 16)
+    payload = np.concatenate([piece.payload_ix for piece in rows])
+    if wanted.cyclic:  # query k has row k modulo their number, and this shard every second one
+        queries = np.arange(n) * wanted.id_step + wanted.first_id
+        assert payload.tolist() == wanted.payload_ix[queries % wanted.n_queries].tolist()
+    else:
+        assert payload.tolist() == wanted.payload_ix.tolist()
+        assert np.concatenate([piece.sample_ix for piece in rows]).tolist() == wanted.sample_ix.tolist()
+        query = np.concatenate([np.repeat(piece.query_id, np.diff(piece.offsets)) for piece in rows])
+        assert query.tolist() == np.repeat(wanted.query_id, np.diff(wanted.offsets)).tolist()
+    requests = [request for _, some in found for request in some]
+    assert requests == [client.encode(source.payload(int(ix))) for ix in payload]
+
+
+def test_a_request_that_cannot_be_made_is_said_before_anything_is_sent() -> None:
+    scenario = scenario_of("server")
+    spec = spec_of(scenario, protocol="openai-transcriptions")  # a text is no recording
+    plan, _ = supply.lanes(spec, scenario, 70)
+    fed = supply.Fed(spec, plan, False, 16)
+    with pytest.raises(HarnessFault, match="audio"):
+        fed.wait()
+    fed.close()
+
+
+def test_a_process_that_dies_leaves_a_fault_and_not_a_shorter_plan() -> None:
+    scenario = scenario_of("concurrency")
+    spec = spec_of(scenario)
+    plan, _ = supply.lanes(spec, scenario, 70)
+    fed = supply.Fed(spec, plan, False, 16)
+    fed.wait()
+    fed._process.kill()
+    until = time.monotonic() + 20
+    while not fed.failed:
+        assert time.monotonic() < until
+        fed.take()
+    assert "the process that encodes requests has ended" in fed.close()[0]
+
+
+def test_few_or_light_requests_are_shared_and_others_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = scenario_of("server").source_object()
+    client, needed = NullClient(VirtualClock()), np.ones(70, np.bool_)
+    assert supply.portion_of(client, source, needed) is None
+    monkeypatch.setattr(supply, "FEW", 69)
+    assert supply.portion_of(client, source, needed) is None
+    monkeypatch.setattr(supply, "HELD", 70 * 50)
+    assert supply.portion_of(client, source, needed) == supply.PORTION
+    monkeypatch.setattr(supply, "PORTION_BYTES", 100)
+    assert supply.portion_of(client, source, needed) == 16
+    needed[1:] = False
+    assert supply.portion_of(client, source, needed) is None
+
+
+class Slow:
+    """Portions that are handed over by the test."""
+
+    def __init__(self, plan: Plan, portion: int, request: Any) -> None:
+        self.portions = [*zip(supply.portions(cut(plan), portion), range(99), strict=False)]
+        self.request, self.ready, self.late_ns = request, 1, list[int]()
+
+    @property
+    def over(self) -> bool:
+        return not self.portions
+
+    def take(self) -> tuple[Plan, list[Any]] | None:
+        if not self.ready or not self.portions:
+            return None
+        self.ready -= 1
+        piece = self.portions.pop(0)[0]
+        return piece, [self.request] * piece.n_samples
+
+    def unready(self, late_ns: int) -> None:
+        self.late_ns.append(late_ns)
+
+
+@pytest.mark.parametrize("plan", [opened([0, 1, 2, 3]), closed(3, slots=1)])
+def test_queries_whose_requests_were_late_leave_at_once_as_due_and_the_supply_hears_of_it(plan: Plan) -> None:
+    clock, sent = VirtualClock(), list[Any]()
+    slow = Slow(plan, 2, protocol("null").build(Target("", "null"), VirtualClock()).encode(None))  # type: ignore[arg-type]
+    client = NullClient(clock)
+    client.settle = lambda exchange: None  # type: ignore[method-assign]
+    issuer = Issuer(Load(cut(plan), None, [], "run", fed={0: slow}), client, clock, sent.append)
+    t0 = clock.now_ns()
+    issuer.start(t0)
+    clock.run(t0 + 10 * MS)
+    assert (len(sent), issuer.issued_all, slow.late_ns) == (2, False, [])
+    slow.ready = 1
+    issuer.feed()
+    clock.run()
+    late_ns = 8 * MS if plan.open_loop else 10 * MS
+    assert slow.late_ns == [late_ns]
+    assert [exchange.ready_ns - t0 for exchange in sent[2:]] == [10 * MS] * (2 if plan.open_loop else 1)
+    if plan.open_loop:
+        assert [exchange.due_ns - t0 for exchange in sent] == [0, MS, 2 * MS, 3 * MS]
+    assert issuer.issued_all
+
+
+@pytest.mark.skipif(not available(), reason="the extension is not compiled here")
+@pytest.mark.parametrize("plan", [opened([0, 1, 2, 3]), closed(3, slots=1)])
+def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
+    target = Target("http://127.0.0.1:1", "http", "m", options={"body_text": "x"}, connect_timeout_ns=MS)
+    client: Any = protocol("http").build(target, VirtualClock())
+    slow = Slow(plan, 2, client.encode(scenario_of("server").source_object().payload(0)))
+    run = NativeRun(
+        client, Endpoint("127.0.0.1", 1, ((2, ("127.0.0.1", 1)),)), Load(cut(plan), None, [], "r", fed={0: slow})
+    )
+    recorder = Recorder(VirtualClock(), client.settle, lambda: 1 << 62, lambda records: None, 0)
+    run._engine.open(0)
+    run.start(time.monotonic_ns())
+    until = time.monotonic() + 10
+    while run.sent < 2 or run.in_flight or not run._engine.used(0)[1]:
+        assert time.monotonic() < until
+        run.work(recorder)
+    run.feed()
+    assert (slow.late_ns, run.issued_all) == ([], False)
+    time.sleep(0.01)
+    slow.ready = 1
+    run.feed()
+    while not run.issued_all or run.in_flight:
+        assert time.monotonic() < until
+        run.work(recorder)
+    run.finish(recorder)
+    run.close()
+    assert len(slow.late_ns) == 1
+    assert slow.late_ns[0] > 5 * MS
+    assert run._known == {}
+    assert recorder.rows == (4 if plan.open_loop else 3)
