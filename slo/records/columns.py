@@ -144,6 +144,9 @@ def blocks(offsets: IntArray, size: int = BLOCK) -> Iterator[tuple[int, int]]:
 class Lists:
     """One list of whole numbers a row: row i has ``values[offsets[i]:offsets[i + 1]]`` (int64[n + 1], int64[m])."""
 
+    #: They were there once, and what they said is not known any more.
+    dropped = False
+
     def __init__(self, offsets: IntArray, values: IntArray) -> None:
         self._offsets, self._values = offsets, values
 
@@ -167,6 +170,18 @@ class Lists:
     def select(self, rows: Rows) -> Lists:
         """The lists of these rows."""
         return _Picked(self, rows)
+
+
+class Dropped(Lists):
+    """The lists of n rows, all empty now."""
+
+    dropped = True
+
+    def __init__(self, n: int) -> None:
+        super().__init__(np.broadcast_to(np.int64(0), (n + 1,)), np.empty(0, np.int64))
+
+    def select(self, rows: Rows) -> Lists:
+        return Dropped(rows.count)
 
 
 class _Picked(Lists):

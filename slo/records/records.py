@@ -11,7 +11,7 @@ It computes no metric and judges nothing.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.records.columns import Columns, Lists, Rows, as_type, constant, offsets_of, own
+from plimsoll.slo.records.columns import Columns, Dropped, Lists, Rows, as_type, constant, offsets_of, own
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -196,6 +196,27 @@ class Records:
         """The same rows without their chunk times, which are most of the memory of a long run."""
         none = Lists(np.broadcast_to(np.int64(0), (len(self) + 1,)), np.empty(0, np.int64))
         return Records(self.columns, None, None, self.errors, self.timings, self.session, none)
+
+    def keeping(self, kept: BoolArray) -> Records:
+        """The same rows, of which only those of ``kept`` bool[n] have their chunk times and what goes with them."""
+
+        def left(values: IntArray, offsets: IntArray) -> Ragged:
+            lengths = np.diff(offsets)
+            return values[np.repeat(kept, lengths)], offsets_of(np.where(kept, lengths, 0))
+
+        return self._with_lists(left, Lists(*reversed(left(self.chunk_ns, self.chunk_offsets))))
+
+    def forgotten(self) -> Records:
+        """The same rows, of whose chunk times nothing is known any more."""
+        n = len(self)
+        return self._with_lists(lambda *_: (np.empty(0, np.int64), np.zeros(n + 1, np.int64)), Dropped(n))
+
+    def _with_lists(self, made: Callable[[IntArray, IntArray], Ragged], chunks: Lists) -> Records:
+        session = self.session
+        if session is not None:
+            lists = {name: made(*session.ragged[name]) for name in CHUNKED[1:]}
+            session = SessionTable(session.columns, {**session.ragged, **lists}, session.slices)
+        return Records(self.columns, None, None, self.errors, self.timings, session, chunks)
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Records:
         """The given rows with their chunks: a slice, bool[n], or integer positions in any order.
@@ -462,6 +483,9 @@ RAGGED = (
     "word_lag_ns",  # of each word of the reference that was heard: when it stood for good, minus when it was over
     "frame_lag_ns",  # of each frame: written minus due
 )
+
+#: Lists with an entry a chunk: what they say goes with the chunk times.
+CHUNKED = ("chunk_ns", "chunk_audio_ns", "chunk_cursor_ns")
 
 #: Codes of the column ``pace``: how audio was sent.
 PACE_FILE, PACE_CAPTURE, PACE_EAGER, PACE_OTHER = 0, 1, 2, 3
