@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from plimsoll.harness.process.writing import whole
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.plan.seeds import child, mixed
 from plimsoll.scenarios.text.fields import sampled
-from plimsoll.slo.metrics.indicator import catalogue, measure
-from plimsoll.slo.objectives.goodput import held
+from plimsoll.slo.metrics.indicator import catalogue, extremes, measure
 from plimsoll.slo.objectives.objective import Objective, parse
 from plimsoll.slo.peers.figures import limits
 from plimsoll.slo.promises import Promises
@@ -82,12 +81,13 @@ def rows_to_keep(keep: str, records: Records, promises: Promises, seed: int) -> 
     if keep == "tail":
         for limit in _limits(promises):
             if limit.quantile is not None or limit.statistic in (None, "max", "min"):
-                kept |= measured & ~held(replace(limit, statistic=None), records)[0]
+                worst, found = extremes(catalogue()[limit.indicator], records, limit.operator in ("<=", "<"))
+                kept |= measured & found & ~limit.met_by(worst)
         for name in ("latency", "ttft"):
-            found = measure(catalogue()[name], records)
+            ranked = measure(catalogue()[name], records)
             values = np.full(len(records), -np.inf)
-            values[found.row] = found.values
-            some = -(-found.n // _SLOWEST)
+            values[ranked.row] = ranked.values
+            some = -(-ranked.n // _SLOWEST)
             kept[np.argsort(-values, kind="stable")[:some]] = True
     return kept
 
