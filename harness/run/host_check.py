@@ -30,8 +30,8 @@ WINDOW_NS = 5_000_000_000
 _IN_SEGMENTS, _SEALED = (120, 8), (40, 4)
 #: The share of chunk times in the tail, where few requests break a limit.
 _TAIL = 0.02
-#: More than so many bytes are told of.
-_MUCH = 1_000_000_000
+#: Fewer bytes than this go to other folders where this one is full; more than ``_MUCH`` are told of.
+_LITTLE, _MUCH = 20_000_000, 1_000_000_000
 #: A window this much above the mean is a peak; less is what a Poisson process does anyway.
 CLEARLY = 1.2
 
@@ -78,8 +78,8 @@ def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
 
 
 def check_disk(job: Job, free: int | None = None) -> str | None:
-    """What the run takes of its disk, in words, where that is much; None: little, or nobody can know how many requests
-    there will be (a closed loop that ends by time).
+    """What the run takes of its disk, in words, where that is much; None: it is little, or nobody knows how many
+    requests there will be (a closed loop that ends by time).
 
     Sealed files lie beside the workers' for a moment, whatever is kept afterwards. Raises HarnessFault (exit 2) for a
     run that has no room there; ``free``: bytes.
@@ -91,7 +91,7 @@ def check_disk(job: Job, free: int | None = None) -> str | None:
     chunks = int(rows * (output_tokens(scenario) or 0)) if streaming else 0
     during, after = (row * rows + chunk * chunks for row, chunk in (_IN_SEGMENTS, _SEALED))
     free = shutil.disk_usage(path).free if free is None else free
-    if during + after <= min(_MUCH, free // 2):
+    if during + after <= max(_LITTLE, min(_MUCH, free // 2)):
         return None
     share = sampled(scenario.keep) or {"all": 1, "tail": _TAIL}.get(scenario.keep, 0)
     stays = after - _SEALED[1] * chunks * (1 - share)
@@ -105,7 +105,7 @@ def check_disk(job: Job, free: int | None = None) -> str | None:
 
 
 def _gb(size: Fraction | float) -> str:
-    return f"{float(size) / 1e9:,.2f} GB" if size >= 1e7 else f"{float(size) / 1e6:,.1f} MB"
+    return f"{float(size) / 1e9:,.2f} GB"
 
 
 def needed(plan: Extent, target: Target, workers: int) -> limits.Connections:
