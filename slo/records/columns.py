@@ -144,11 +144,11 @@ def blocks(offsets: IntArray, size: int = BLOCK) -> Iterator[tuple[int, int]]:
 class Lists:
     """One list of whole numbers a row: row i has ``values[offsets[i]:offsets[i + 1]]`` (int64[n + 1], int64[m])."""
 
-    #: They were there once, and what they said is not known any more.
     dropped = False
 
-    def __init__(self, offsets: IntArray, values: IntArray) -> None:
-        self._offsets, self._values = offsets, values
+    def __init__(self, offsets: IntArray, values: IntArray, dropped: bool = False) -> None:
+        """``dropped``: what all rows said was known once, and here are those that are left."""
+        self._offsets, self._values, self.dropped = offsets, values, dropped
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -172,23 +172,11 @@ class Lists:
         return _Picked(self, rows)
 
 
-class Dropped(Lists):
-    """The lists of n rows, all empty now."""
-
-    dropped = True
-
-    def __init__(self, n: int) -> None:
-        super().__init__(np.broadcast_to(np.int64(0), (n + 1,)), np.empty(0, np.int64))
-
-    def select(self, rows: Rows) -> Lists:
-        return Dropped(rows.count)
-
-
 class _Picked(Lists):
     """The lists of some rows of another."""
 
     def __init__(self, whole: Lists, rows: Rows) -> None:
-        self._whole, self._rows = whole, rows
+        self._whole, self._rows, self.dropped = whole, rows, whole.dropped
 
     def __len__(self) -> int:
         return self._rows.count

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.records.columns import Columns, Dropped, Lists, Rows, as_type, constant, offsets_of, own
+from plimsoll.slo.records.columns import Columns, Lists, Rows, as_type, constant, offsets_of, own
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -204,18 +204,20 @@ class Records:
             lengths = np.diff(offsets)
             return values[np.repeat(kept, lengths)], offsets_of(np.where(kept, lengths, 0))
 
-        return self._with_lists(left, Lists(*reversed(left(self.chunk_ns, self.chunk_offsets))))
+        return self._with_lists(left)
 
     def forgotten(self) -> Records:
-        """The same rows, of whose chunk times nothing is known any more."""
-        n = len(self)
-        return self._with_lists(lambda *_: (np.empty(0, np.int64), np.zeros(n + 1, np.int64)), Dropped(n))
+        """The same rows without any chunk time, of which nothing is known any more."""
+        none = np.empty(0, np.int64), np.broadcast_to(np.int64(0), (len(self) + 1,))
+        return self._with_lists(lambda *_: none)
 
-    def _with_lists(self, made: Callable[[IntArray, IntArray], Ragged], chunks: Lists) -> Records:
+    def _with_lists(self, made: Callable[[IntArray, IntArray], Ragged]) -> Records:
+        values, offsets = made(self.chunk_ns, self.chunk_offsets)
         session = self.session
         if session is not None:
             lists = {name: made(*session.ragged[name]) for name in CHUNKED[1:]}
             session = SessionTable(session.columns, {**session.ragged, **lists}, session.slices)
+        chunks = Lists(offsets, values, dropped=True)
         return Records(self.columns, None, None, self.errors, self.timings, session, chunks)
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Records:

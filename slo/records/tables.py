@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.records.cancelled import PHASES
-from plimsoll.slo.records.columns import blocks, offsets_of
+from plimsoll.slo.records.columns import Lists, blocks, offsets_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     LATER,
@@ -343,7 +343,9 @@ def load(run_dir: Path, visit: Callable[[Records], object] | None = None) -> Rec
         return _Half(name, file.schema_arrow, file.metadata.num_rows, entries, batches)
 
     try:
-        return _read(half("requests"), half("chunks"), visit)
+        found = _read(half("requests"), half("chunks"), visit)
+        left = Lists(found.chunk_offsets, found.chunk_ns, bool(kept_mark(run_dir)))
+        return replace(found, chunks=left)
     except _NotParquet:
         raise
     except RecordsError as error:

@@ -28,9 +28,11 @@ from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.scenario import parse as parse_scenario
+from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
+from plimsoll.slo.validity.accounts import contradictions
 from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.unit.harness.sealed_runs import HOST, MS
 
@@ -150,6 +152,19 @@ def test_the_gaps_of_a_run_without_them_are_those_that_were_recorded(tmp_path: P
     assert metric.of_ok is not None
     assert (metric.of_ok.n, metric.of_ok.max) == (len(gaps), gaps[-1])
     assert metric.of_ok.mean == pytest.approx(sum(gaps) / len(gaps))
+
+
+@pytest.mark.parametrize("kept", ["tail", "none"])
+def test_whoever_reads_the_files_gets_no_metric_of_the_chunk_times_that_happen_to_be_left(
+    kept: str, tmp_path: Path
+) -> None:
+    run(tmp_path / "r", kept)
+    left = tables.load(tmp_path / "r")
+    for rows in (left, left.select(left.in_measure), left.with_columns(worker=left["worker"] + 1), left.select(slice(5, 200))):
+        assert measure(catalogue()["itl"], rows).n == 0
+        assert measure(catalogue()["fluidity"], rows, judged=True).n == 0
+        assert measure(catalogue()["ttft"], rows).n > 0
+        assert contradictions(rows) == []
 
 
 def test_a_directory_that_moved_says_where_it_is(tmp_path: Path) -> None:
