@@ -115,7 +115,7 @@ def _judge_again(
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
         raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
-    own = rewrite and promises.to_json() == kept(sealed).to_json()
+    own = rewrite and not asked.any_objective and promises.to_json() == kept(sealed).to_json()
     result = (conclude if own else judge)(sealed, promises)
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
     if not written:
