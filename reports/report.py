@@ -98,7 +98,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        absent = {name for name in ("agents", "sections") if not getattr(self, name)}
+        absent: dict[str, Any] = {name: True for name in ("agents", "sections") if not getattr(self, name)}
+        if not self.run.kept:
+            absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)
 
 

@@ -46,6 +46,7 @@ class Flags(TypedDict, total=False):
     seed: int | None
     workers: int | None
     retries: int | None
+    keep: str | None
     warmup: str | float | None
     timeout: str | float | None
     connect_timeout: str | float | None
@@ -61,7 +62,7 @@ _TARGET = (
 )
 _PLAIN = (
     *("name", "mode", "reference", "seed", "workers", "retries", "warmup", "timeout", "connect_timeout", "drain"),
-    *("objectives", "cancel"),
+    *("objectives", "cancel", "keep"),
 )
 _PARAMS = ("rate", "arrival", "concurrency", "trace", "speed", "window")
 #: What a description tells of, and the flags that change it.

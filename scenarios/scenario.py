@@ -33,7 +33,7 @@ from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
-from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
+from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, Keep, format_duration
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
@@ -160,6 +160,9 @@ class Scenario(BaseModel):
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
     retries: int = Field(
         default=0, ge=0, le=100, description="So often is a run repeated that is INVALID by the generator alone."
+    )
+    keep: Keep = Field(
+        default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
 
     @model_validator(mode="after")

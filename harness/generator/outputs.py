@@ -32,10 +32,12 @@ from plimsoll.harness.wire.framing import Stream
 from plimsoll.harness.wire.pointer import Selector
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.samples.reference import Expected
+from plimsoll.slo.records.records import Records
 from plimsoll.slo.verdict.accuracy import Answer, Scores, score
 
 FILE = "outputs.parquet"
 MLPERF_FILE = "mlperf_log_accuracy.json"
+_KEYS = ("query_id", "sample_ix")
 #: Bytes of all answers that a run keeps, as they lie in the workers' files, where there is memory for it; else a share
 #: of that: whoever gathers them holds all of them, three times over.
 MOST_KEPT, SHARE_KEPT = 1 << 30, 8
@@ -273,6 +275,18 @@ def _write(table: Any, mlperf: bool, directory: Path) -> None:
         payload, texts, data = (table[name].to_pylist() for name in ("payload_ix", "text", "data"))
         raw = [text.encode() if text is not None else piece for text, piece in zip(texts, data, strict=True)]
         _write_mlperf(directory / MLPERF_FILE, payload, raw)
+
+
+def forget(folder: Path, kept: Records) -> None:
+    """Leave only the answers of these rows, and no log of MLPerf's, which has all or none. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    some = {*zip(kept["query_id"].tolist(), kept["sample_ix"].tolist(), strict=True)}
+    table = pq.read_table(folder / FILE)
+    stays = pa.array([key in some for key in zip(*(table[name].to_pylist() for name in _KEYS), strict=True)])
+    whole(folder / FILE, partial(pq.write_table, table.filter(stays), compression="zstd"))
+    (folder / MLPERF_FILE).unlink(missing_ok=True)
 
 
 def _lines(segments: Path) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:

@@ -36,6 +36,8 @@ from plimsoll.slo.validity.accounts import digests
 _MAGIC = b"plimsoll-segment/2\n"
 #: A column of one value may stand for so many rows: far more than a segment has.
 _MOST_ALIKE = 1 << 22
+#: Of rows that no disk takes, a worker holds so many bytes, as segments would have them, and then sends no more.
+MOST_UNWRITTEN, _ROW = 16 << 20, 200
 _DONE = re.compile(r"w(\d{3,6})\.done")
 
 
@@ -106,7 +108,10 @@ def read_done(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 class SegmentWriter:
-    """A thread that writes segments and renames each into place; ``notes`` says what had to be done differently."""
+    """A thread that writes segments and renames each into place; ``notes`` says what had to be done differently.
+
+    ``full``: no disk takes rows, and memory should hold no more of them: whoever sends should end.
+    """
 
     def __init__(self, folder: Path, worker: int, run_id: str = "") -> None:
         self._folder = folder
@@ -120,6 +125,7 @@ class SegmentWriter:
         self.digest = 0
         self.notes: list[str] = []
         self.unwritten: list[Records] = []
+        self.full = False
         self.folders = [str(folder)]
         self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
         self._thread.start()
@@ -175,6 +181,13 @@ class SegmentWriter:
                 f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were "
                 "kept in memory"
             )
+            held = sum(len(one) * _ROW + one.chunk_ns.nbytes for one in self.unwritten)
+            if held > MOST_UNWRITTEN and not self.full:
+                self.full = True
+                self.faults.append(
+                    f"worker {self._worker} ended the run: no disk takes its rows ({error.strerror or error}), and it "
+                    f"held {held >> 20} MiB of them. Make room and measure again"
+                )
 
 
 def _died(what: str, error: BaseException) -> str:

@@ -187,7 +187,7 @@ class Worker:
         if native is not None:
             clock.wake_at(self._t0_ns - AHEAD_NS, native.watch)
         issuer.start(self._t0_ns)
-        await self._until_over(issuer, recorder, clock)
+        await self._until_over(issuer, recorder, writer, clock)
         measured = vitals.end()
         if native is not None:
             measured |= native.vitals()
@@ -230,7 +230,9 @@ class Worker:
                 keep_done(Path(self._spec["segments"]), self._index, {**masked(done), "folders": writer.folders})
         self._say(done)
 
-    async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
+    async def _until_over(
+        self, issuer: Issuer | NativeRun, recorder: Recorder, writer: SegmentWriter, clock: LoopClock
+    ) -> None:
         said_ns = 0
         drain_ns = int(self._spec["drain_ns"])
         drained_by = 0
@@ -239,7 +241,7 @@ class Worker:
             if now - said_ns > STATUS_NS:
                 said_ns = now
                 self._status(issuer, recorder)
-            if self._stopping or any(fed.failed for fed in self._fed.values()):
+            if self._stopping or writer.full or any(fed.failed for fed in self._fed.values()):
                 issuer.stop()
             if self._drop is not None:
                 issuer.give_up(Status(self._drop[0]), self._drop[1])

@@ -6,9 +6,11 @@ that a report made later on another machine says the same. Sends nothing.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 from plimsoll.harness.errors import HarnessFault
@@ -20,9 +22,16 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
 from plimsoll.scenarios.spec import Scenario
+from plimsoll.scenarios.text.fields import sampled
 
 #: Peaks of the rate are looked for in windows of this length.
 WINDOW_NS = 5_000_000_000
+#: Bytes of a row and of a chunk time, measured with answers that stream: in segments, and in the files of a sealed run.
+_IN_SEGMENTS, _SEALED = (120, 8), (40, 4)
+#: The share of chunk times in the tail, where few requests break a limit.
+_TAIL = 0.02
+#: Fewer bytes than this go to other folders where this one is full; more than ``_MUCH`` are told of.
+_LITTLE, _MUCH = 20_000_000, 1_000_000_000
 #: A window this much above the mean is a peak; less is what a Poisson process does anyway.
 CLEARLY = 1.2
 
@@ -66,6 +75,37 @@ def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
     warnings += over
     calibration = {"table": table, "note": found.note, "beyond": over}
     return HostCheck(tuple(warnings), {"foreseen": warnings, "calibration": calibration}, chosen)
+
+
+def check_disk(job: Job, free: int | None = None) -> str | None:
+    """What the run takes of its disk, in words, where that is much; None: it is little, or nobody knows how many
+    requests there will be (a closed loop that ends by time).
+
+    Sealed files lie beside the workers' for a moment, whatever is kept afterwards. Raises HarnessFault (exit 2) for a
+    run that has no room there; ``free``: bytes.
+    """
+    scenario, path = job.scenario, job.directory.path
+    plan = scenario.blocks(1).extent()
+    rows = plan.n_samples if not plan.cyclic else (plan.stop.max_queries or 0) * plan.widest
+    streaming = protocols()[scenario.target.protocol].streams(scenario.target.options)
+    chunks = int(rows * (output_tokens(scenario) or 0)) if streaming else 0
+    during, after = (row * rows + chunk * chunks for row, chunk in (_IN_SEGMENTS, _SEALED))
+    free = shutil.disk_usage(path).free if free is None else free
+    if during + after <= max(_LITTLE, min(_MUCH, free // 2)):
+        return None
+    share = sampled(scenario.keep) or {"all": 1, "tail": _TAIL}.get(scenario.keep, 0)
+    stays = after - _SEALED[1] * chunks * (1 - share)
+    said = (
+        f"{rows:,} requests with {chunks:,} chunk times take about {_gb(during + after)} of disk in {path} until they "
+        f"are sealed and judged, and {_gb(stays)} from then on (keep {scenario.keep}); {_gb(free)} are free"
+    )
+    if during + after > free:
+        raise HarnessFault(f"--out: {said}. Nothing was sent. Make room, name a larger disk, or send less")
+    return said
+
+
+def _gb(size: Fraction | float) -> str:
+    return f"{float(size) / 1e9:,.2f} GB"
 
 
 def needed(plan: Extent, target: Target, workers: int) -> limits.Connections:

@@ -8,22 +8,67 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
+from plimsoll.harness.run import retention
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, make_room
 from plimsoll.reports import report as reporting
 from plimsoll.reports.documents.words import verdict_line
 from plimsoll.reports.format import formats, unusable
+from plimsoll.reports.parts.provenance import attempts_part
 from plimsoll.reports.report import Report
 from plimsoll.slo.judge import judge as slo_judge
 from plimsoll.slo.verdict.accuracy import Scores
 
 
+def conclude(sealed: Sealed, promises: Promises) -> Report:
+    """``judge`` a run by the promises that it was made with, and then drop what it was told not to keep."""
+    report, keep = judge(sealed, promises), str(sealed.scenario.get("keep", "all"))
+    if keep == "all" or sealed.kept is not None or not sealed.whole or sealed.facts.plan_faults:
+        return report
+    records, path = sealed.records, sealed.directory.path
+    kept = retention.rows_to_keep(keep, records, promises, int(sealed.manifest["seed"]))
+    said = retention.stated(keep, records, kept)
+    result = report.model_copy(update={"run": report.run.model_copy(update={"kept": said})})
+    document = {"facts": sealed.facts.to_json(), "promises": promises.to_json(), "report": result.document()}
+    try:
+        retention.drop(path, records, kept, document)
+        if sealed.scenario.get("mode") == "accuracy":
+            from plimsoll.harness.generator.outputs import forget
+
+            forget(path, records.select(kept & records.in_measure))
+    except OSError as error:
+        note = f"keep {keep}: everything is still there, because {path} takes no files ({error.strerror})"
+        return report.model_copy(update={"warnings": [*report.warnings, note]})
+    return result
+
+
 def judge(sealed: Sealed, promises: Promises) -> Report:
-    """The report of a sealed run against these promises."""
+    """The report of a sealed run against these promises. Raises HarnessFault for one that what was dropped decides."""
+    if (kept := sealed.kept) is None:
+        return _judged(sealed, promises)
+    if kept.judged_by(sealed.facts.to_json()):
+        if kept.promises == promises.to_json():
+            return _as_stored(kept.report, sealed)
+        if errors := retention.limits_lost(promises, kept):
+            raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
+    else:
+        promises = replace(promises, objectives=(), slos=())  # INVALID, whatever it is judged by
+    return retention.completed(_judged(sealed, promises), promises, kept)
+
+
+def _as_stored(report: Report, sealed: Sealed) -> Report:
+    """The report, of the folder in which the run and its earlier attempts are now."""
+    attempts = attempts_part(sealed.manifest, report.verdict.outcome, report.verdict.reasons)
+    run = report.run.model_copy(update={"directory": str(sealed.directory.path)})
+    return report.model_copy(update={"run": run, "attempts": attempts})
+
+
+def _judged(sealed: Sealed, promises: Promises) -> Report:
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
     told = replace(promises, notes=_notes(sealed, promises))
     with contextlib.suppress(OSError):

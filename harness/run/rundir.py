@@ -29,7 +29,7 @@ from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import whole, write_json
-from plimsoll.harness.run import accounts, plan_file
+from plimsoll.harness.run import accounts, plan_file, retention
 from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.sealing import Missing, Rows
 from plimsoll.harness.run.workforce import Member
@@ -73,7 +73,10 @@ class RunDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed run as it is on disk. ``notes`` tell the user what was done differently; ``whole``: on a disk."""
+    """A sealed run as it is on disk. ``notes`` tell the user what was done differently; ``whole``: on a disk.
+
+    ``kept``: what was made of its chunk times before they were dropped; None: none were.
+    """
 
     directory: RunDirectory
     manifest: Mapping[str, Any]
@@ -82,6 +85,7 @@ class Sealed:
     facts: GeneratorFacts
     notes: tuple[str, ...] = ()
     whole: bool = True
+    kept: retention.Kept | None = None
 
 
 def create(path: Path) -> RunDirectory:
@@ -284,11 +288,15 @@ def open_sealed(path: Path) -> Sealed:
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
+        held = retention.read(path)
         make_room(path)
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
         facts = plan_file.checked(facts, records, path, asked)
+        if held is not None:
+            records = records.forgotten()
+            generator = {**generator, "columns": {**(generator.get("columns") or {}), **held.columns}}
         changed = accounts.faults_of(counted.texts(), tables.names(path), generator, manifest.get("run_id"))
         facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
@@ -297,7 +305,7 @@ def open_sealed(path: Path) -> Sealed:
         records = with_deadline(records, facts.frame_deadline_ns)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
-    return Sealed(directory, manifest, scenario, records, facts)
+    return Sealed(directory, manifest, scenario, records, facts, kept=held)
 
 
 #: The folder of earlier attempts, in the run directory of the last one.

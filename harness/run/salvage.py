@@ -274,6 +274,10 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
     if own is not None and out is not None:
         errors.append(f"--out {out}: {run} was cut off, and such a run is sealed in its own folder. Leave --out out")
+    if sealed is not None and sealed.kept is not None:
+        errors.append(
+            f"{run}: it has dropped chunk times, so no rows can join it. Leave it out: seal the folders alone"
+        )
     if errors:
         raise HarnessFault(errors)
     for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:

@@ -31,9 +31,9 @@ from plimsoll.harness.run.attempts import (
     spoiled,
 )
 from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
-from plimsoll.harness.run.host_check import HostCheck, check_host
+from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host
 from plimsoll.harness.run.job import Prepared
-from plimsoll.harness.run.judged import exiting, judge, publish, write_report
+from plimsoll.harness.run.judged import conclude, exiting, judge, publish, write_report
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
 from plimsoll.harness.run.promises import Promises, keep, kept
@@ -212,7 +212,7 @@ def carry_through(
                 write_report(earlier[-1], directory)
             raise
         with _records_are_safe(outcome.sealed.directory):
-            result = judge(outcome.sealed, prepared.promises)
+            result = conclude(outcome.sealed, prepared.promises)
         moved = (
             outcome.sealed.directory != directory or not outcome.sealed.whole
         )  # its disk is full: there is no room for another attempt
@@ -294,6 +294,8 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
+        if said := check_disk(prepared.job):
+            notice(said)
         # What this host can hold says nothing of the hosts of a fleet.
         checked = check_host(prepared.job) if workforce is None else HostCheck((), {})
         for text in checked.warnings:

@@ -100,6 +100,13 @@ Retries = Annotated[
     int | None,
     typer.Option(metavar="N", help="Repeat a run that is INVALID by the generator alone, at most N times. Default: 0."),
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none. Default: all.",
+    ),
+]
 Warmup = Annotated[
     str | None,
     typer.Option(metavar="D", help="Send load for this long before each run, and do not judge it. Default: 0s."),
@@ -296,7 +303,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "More about the load": (
             *("mode", "reference", "arrival", "trace", "speed", "window", "cancel", "max_duration", "seed", "workers"),
-            *("retries", "warmup"),
+            *("retries", "warmup", "keep"),
         ),
         "More about objectives": ("goodput", "confidence", "production_rate"),
         "Connection": (

@@ -101,8 +101,8 @@ def _judge_again(
     run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False, quiet: bool = False
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
-    from plimsoll.harness.run.judged import judge, publish, read_formats
-    from plimsoll.harness.run.promises import again
+    from plimsoll.harness.run.judged import conclude, judge, publish, read_formats
+    from plimsoll.harness.run.promises import again, kept
     from plimsoll.harness.run.salvage import open_run
 
     sealed = open_run(run_dir)
@@ -115,7 +115,8 @@ def _judge_again(
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
         raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
-    result = judge(sealed, promises)
+    own = rewrite and not asked.any_objective and promises.to_json() == kept(sealed).to_json()
+    result = (conclude if own else judge)(sealed, promises)
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")

@@ -83,6 +83,7 @@ def run(
     seed: shared.Seed = None,
     workers: shared.Workers = None,
     retries: shared.Retries = None,
+    keep: shared.Keep = None,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
@@ -119,7 +120,7 @@ def run(
         "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
-        "retries": retries,
+        "retries": retries, "keep": keep,
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
         "headers": pairs(header or [], ":", "--header") or None,
@@ -149,6 +150,7 @@ def replay(
     option: shared.ProtocolOption = None,
     workers: shared.Workers = None,
     retries: shared.Retries = None,
+    keep: shared.Keep = None,
     warmup: shared.Warmup = None,
     timeout: shared.Timeout = None,
     slo: Slo = None,
@@ -176,7 +178,7 @@ def replay(
     flags: dict[str, Any] = {
         "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
-        "retries": retries, "warmup": warmup, "timeout": timeout,
+        "retries": retries, "keep": keep, "warmup": warmup, "timeout": timeout,
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)

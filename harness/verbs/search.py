@@ -76,6 +76,7 @@ def search(
     seed: of_target.Seed = None,
     workers: of_target.Workers = None,
     retries: of_target.Retries = None,
+    keep: of_target.Keep = None,
     warmup: of_target.Warmup = None,
     timeout: of_target.Timeout = None,
     connect_timeout: of_target.ConnectTimeout = None,
@@ -108,7 +109,8 @@ def search(
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "arrival": arrival, "prompt_tokens": prompt_tokens,
-        "output_tokens": output_tokens, "seed": seed, "workers": workers, "retries": retries, "warmup": warmup,
+        "output_tokens": output_tokens, "seed": seed, "workers": workers, "retries": retries, "keep": keep,
+        "warmup": warmup,
         "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file,
         "tls_verify": False if insecure else None, "headers": pairs(header or [], ":", "--header") or None,

@@ -43,6 +43,7 @@ def sweep(
     seed: shared.Seed = None,
     workers: shared.Workers = None,
     retries: shared.Retries = None,
+    keep: shared.Keep = None,
     warmup: shared.Warmup = None,
     timeout: shared.Timeout = None,
     connect_timeout: shared.ConnectTimeout = None,
@@ -94,7 +95,7 @@ def sweep(
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
         "headers": pairs(header or [], ":", "--header") or None,
-        "retries": retries, "cancel": cancel,
+        "retries": retries, "keep": keep, "cancel": cancel,
         "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, limits_alone=True)

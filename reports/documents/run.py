@@ -519,6 +519,7 @@ def _provenance(report: Report) -> list[Block]:
         ("Plan fingerprint", run.plan_fingerprint),
         ("Plimsoll", run.plimsoll),
         ("Host timer", words.host_timer(run.timer)),
+        ("Kept", run.kept),
     ]
     full = [
         ("Run", run.id),
@@ -530,6 +531,7 @@ def _provenance(report: Report) -> list[Block]:
         ("Plan fingerprint", run.plan_fingerprint),
         ("Workers", "" if run.workers is None else str(run.workers)),
         ("Host timer", words.host_timer(run.timer)),
+        ("Kept", run.kept),
         ("Run directory", run.directory),
         ("Arrival stamps", report.validity.stamp),
         ("Confidence", f"{units.percent(report.confidence)} of each bound, one-sided"),
@@ -555,7 +557,12 @@ def _end(report: Report, files: Mapping[str, str]) -> list[Block]:
     seed = "" if run.seed is None else f"seed {run.seed}"
     plan = f"plan {run.plan_fingerprint}" if run.plan_fingerprint else ""
     facts = " · ".join(part for part in (f"run {run.id}" if run.id else "", seed, plan) if part)
-    dim = [facts, f"Host timer: {timer}." if timer else "", f"Percentiles: {report.percentile_definition}."]
+    dim = [
+        facts,
+        f"Host timer: {timer}." if timer else "",
+        f"Kept: {run.kept}." if run.kept else "",
+        f"Percentiles: {report.percentile_definition}.",
+    ]
     plain = {"Records": run.directory} if run.directory and not files else files
     texts = [*((text, True) for text in dim if text), *((f"{what}: {where}", False) for what, where in plain.items())]
     return [Sentence(text, fine=fine, close=place > 0, on=On.TERMINAL) for place, (text, fine) in enumerate(texts)]

@@ -102,6 +102,7 @@ class Run(BaseModel, frozen=True, extra="forbid"):
     directory: Text = ""
     open_loop: bool | None = None
     timer: Timer | None = Field(default=None, description="null: it would have changed nothing, so nobody asked")
+    kept: Text = Field(default="", description="what stayed of chunk times and answers; absent: everything")
 
 
 class Lag(BaseModel, frozen=True, extra="forbid"):

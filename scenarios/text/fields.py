@@ -79,6 +79,27 @@ def _resolve(value: str, info: ValidationInfo) -> str:
 FileName = Annotated[str, Field(min_length=1), AfterValidator(_resolve)]
 
 
+_SAMPLE = re.compile(r"sample:(\d+(?:\.\d+)?)%")
+
+
+def sampled(keep: str) -> Fraction | None:
+    """The share of a ``keep`` that is a sample, exactly; None for the words. Raises ``ValueError``."""
+    match = _SAMPLE.fullmatch(keep)
+    share = Fraction(match[1]) / 100 if match else Fraction(-1)
+    if keep not in ("all", "tail", "none") and not 0 < share < 1:
+        raise ValueError(f"{keep!r:.60} is none of all, tail, none and sample:P% (above 0, below 100). Write sample:1%")
+    return share if match else None
+
+
+def _known(keep: str) -> str:
+    sampled(keep)
+    return keep
+
+
+#: A pydantic field that says of which requests chunk times and answers stay.
+Keep = Annotated[str, AfterValidator(_known)]
+
+
 def missing(path: Path, where: str) -> str | None:
     """The error text when ``path`` is not a readable file, else None."""
     if not path.exists():

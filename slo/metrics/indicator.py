@@ -22,6 +22,7 @@ import numpy as np
 from plimsoll.slo.metrics.plugin import PluginError, all_at_once, announced, guarded, loaded, misfit
 from plimsoll.slo.records.queries import representatives, together
 from plimsoll.slo.records.records import (
+    CHUNKED,
     COLUMNS,
     PLANNED,
     RAGGED,
@@ -122,6 +123,11 @@ class Indicator:
         return self.live and self.unit == "ns"
 
     @property
+    def chunked(self) -> bool:
+        """It reads the times of chunks, or what goes with them."""
+        return bool({*self.needs} & {*CHUNKED})
+
+    @property
     def live(self) -> bool:
         """It reads columns that only speech sessions have."""
         return bool({*self.needs} & {*SESSION_COLUMNS, *RAGGED})
@@ -179,11 +185,13 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
     one it holds without successes too: that all requests failed makes no text run a run of speech. A failed request has
     as many gaps as the longest answer: what never came never comes.
     """
-    if indicator.scope == "query":
-        return _of_queries(indicator, records)
     ok, measured = records.ok, records.in_measure
     lenient = not (judged and bool((measured & ~ok).any()))
     nothing = Measured(Entries((np.empty(0), None)), int(np.count_nonzero(ok & measured)), 0)
+    if indicator.chunked and records.chunks.dropped:
+        return nothing
+    if indicator.scope == "query":
+        return _of_queries(indicator, records)
     if indicator.live and records.session is None and lenient:
         return nothing
     found = (_of_requests if indicator.scope == "request" else _of_lists)(indicator, records, lenient)

@@ -157,7 +157,7 @@ def sounds(records: Records) -> BoolArray:
 
 def without_sounds(records: Records) -> Records:
     """The same rows, those of speech without their chunks: for what takes a chunk for tokens."""
-    if records.session is None:
+    if records.session is None or records.chunks.dropped:
         return records
     lengths = np.diff(records.chunk_offsets)
     kept = ~sounds(records)

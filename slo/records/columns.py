@@ -144,8 +144,11 @@ def blocks(offsets: IntArray, size: int = BLOCK) -> Iterator[tuple[int, int]]:
 class Lists:
     """One list of whole numbers a row: row i has ``values[offsets[i]:offsets[i + 1]]`` (int64[n + 1], int64[m])."""
 
-    def __init__(self, offsets: IntArray, values: IntArray) -> None:
-        self._offsets, self._values = offsets, values
+    dropped = False
+
+    def __init__(self, offsets: IntArray, values: IntArray, dropped: bool = False) -> None:
+        """``dropped``: what all rows said was known once, and here are those that are left."""
+        self._offsets, self._values, self.dropped = offsets, values, dropped
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -173,7 +176,7 @@ class _Picked(Lists):
     """The lists of some rows of another."""
 
     def __init__(self, whole: Lists, rows: Rows) -> None:
-        self._whole, self._rows = whole, rows
+        self._whole, self._rows, self.dropped = whole, rows, whole.dropped
 
     def __len__(self) -> int:
         return self._rows.count

@@ -11,7 +11,7 @@ It computes no metric and judges nothing.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -196,6 +196,29 @@ class Records:
         """The same rows without their chunk times, which are most of the memory of a long run."""
         none = Lists(np.broadcast_to(np.int64(0), (len(self) + 1,)), np.empty(0, np.int64))
         return Records(self.columns, None, None, self.errors, self.timings, self.session, none)
+
+    def keeping(self, kept: BoolArray) -> Records:
+        """The same rows, of which only those of ``kept`` bool[n] have their chunk times and what goes with them."""
+
+        def left(values: IntArray, offsets: IntArray) -> Ragged:
+            lengths = np.diff(offsets)
+            return values[np.repeat(kept, lengths)], offsets_of(np.where(kept, lengths, 0))
+
+        return self._with_lists(left)
+
+    def forgotten(self) -> Records:
+        """The same rows without any chunk time, of which nothing is known any more."""
+        none = np.empty(0, np.int64), np.broadcast_to(np.int64(0), (len(self) + 1,))
+        return self._with_lists(lambda *_: none)
+
+    def _with_lists(self, made: Callable[[IntArray, IntArray], Ragged]) -> Records:
+        values, offsets = made(self.chunk_ns, self.chunk_offsets)
+        session = self.session
+        if session is not None:
+            lists = {name: made(*session.ragged[name]) for name in CHUNKED[1:]}
+            session = SessionTable(session.columns, {**session.ragged, **lists}, session.slices)
+        chunks = Lists(offsets, values, dropped=True)
+        return Records(self.columns, None, None, self.errors, self.timings, session, chunks)
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Records:
         """The given rows with their chunks: a slice, bool[n], or integer positions in any order.
@@ -462,6 +485,9 @@ RAGGED = (
     "word_lag_ns",  # of each word of the reference that was heard: when it stood for good, minus when it was over
     "frame_lag_ns",  # of each frame: written minus due
 )
+
+#: Lists with an entry a chunk: what they say goes with the chunk times.
+CHUNKED = ("chunk_ns", "chunk_audio_ns", "chunk_cursor_ns")
 
 #: Codes of the column ``pace``: how audio was sent.
 PACE_FILE, PACE_CAPTURE, PACE_EAGER, PACE_OTHER = 0, 1, 2, 3

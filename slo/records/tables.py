@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.records.cancelled import PHASES
-from plimsoll.slo.records.columns import blocks, offsets_of
+from plimsoll.slo.records.columns import Lists, blocks, offsets_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     LATER,
@@ -42,6 +42,7 @@ from plimsoll.slo.records.records import (
 )
 
 _SCHEMA_KEY = b"plimsoll.records.schema"
+_KEPT_KEY = b"plimsoll.kept"
 _KEYS = ("query_id", "sample_ix")
 _UNLIKE = "chunks: its rows are not those of requests. Measure again, or restore both files"
 #: What is read at once: rows, entries of their lists, and bytes of each column's file.
@@ -81,6 +82,33 @@ def write(blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: I
             for table, writer in zip(tables, writers, strict=True):
                 writer.write_table(table, row_group_size=max(1, len(block)))
     pa.default_memory_pool().release_unused()
+
+
+def write_chunks(blocks: Iterable[Records], mark: bytes, file: IO[bytes]) -> None:
+    """Write a ``chunks.parquet`` of lists that were dropped in part, with a mark of that. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with ExitStack() as stack:
+        writer: Any = None
+        for block in blocks:
+            table = to_tables(block, pa.nulls(len(block), pa.string()))[1]
+            if writer is None:
+                schema = table.schema.with_metadata({**table.schema.metadata, _KEPT_KEY: mark})
+                writer = stack.enter_context(pq.ParquetWriter(file, schema, **_encodings(schema)))
+            writer.write_table(table.cast(schema), row_group_size=max(1, len(block)))
+    pa.default_memory_pool().release_unused()
+
+
+def kept_mark(run_dir: Path) -> bytes:
+    """The mark in ``chunks.parquet``; empty: nothing of it was dropped. ``load`` says what is wrong with the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return bytes((pq.read_schema(run_dir / "chunks.parquet").metadata or {}).get(_KEPT_KEY, b""))
+    except (OSError, pa.ArrowException):
+        return b""
 
 
 def blocks_of(records: Records) -> Iterator[Records]:
@@ -315,7 +343,9 @@ def load(run_dir: Path, visit: Callable[[Records], object] | None = None) -> Rec
         return _Half(name, file.schema_arrow, file.metadata.num_rows, entries, batches)
 
     try:
-        return _read(half("requests"), half("chunks"), visit)
+        found = _read(half("requests"), half("chunks"), visit)
+        left = Lists(found.chunk_offsets, found.chunk_ns, bool(kept_mark(run_dir)))
+        return replace(found, chunks=left)
     except _NotParquet:
         raise
     except RecordsError as error:

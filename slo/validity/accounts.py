@@ -312,7 +312,8 @@ def contradictions(records: Records) -> list[str]:
         if rows.begin_block(begin, end):
             _orders(rows)
             _statuses(rows)
-            _chunks(rows, records.chunks.part(begin, end), offsets[begin : end + 1])
+            if not records.chunks.dropped:
+                _chunks(rows, records.chunks.part(begin, end), offsets[begin : end + 1])
             for name, table in (("error", records.errors), ("server_timing", records.timings)):
                 column = rows[name]
                 rows.report((column < -1) | (column >= len(table)), f"{name} points outside its table")

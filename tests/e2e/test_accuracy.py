@@ -126,6 +126,26 @@ def test_answers_are_kept_compared_and_judged_again(engine: str, url: str, tmp_p
     assert {bytes.fromhex(entry["data"]).decode() for entry in log} == set(CAPITALS.values())
 
 
+@pytest.mark.parametrize(("kept", "left"), [("none", 0), ("tail", 3)])
+def test_answers_that_were_not_kept_were_compared(kept: str, left: int, url: str, tmp_path: Path) -> None:
+    """One of 60 fails; of the others the slowest by latency stay. An answer in one piece has no time to first token."""
+    scenario = questions(tmp_path, 60, _7="wrong", _9="broken")
+    given = ["--url", url, "--out", "r", "--slo", "accuracy(exact_match) >= 80%", "--keep", kept, "--json"]
+    ran = plimsoll_here("run", str(scenario), *given, cwd=tmp_path)
+    told = json.loads(ran.stdout)
+    assert told["accuracy"]["scores"]["exact_match"]["right"] == 58
+    rows = pq.read_table(tmp_path / "r" / "outputs.parquet").num_rows
+    assert (rows > 0) == (left > 0)
+    assert rows <= left
+    assert not (tmp_path / "r" / "mlperf_log_accuracy.json").exists()
+    assert json.loads(plimsoll_here("report", "r", "--json", cwd=tmp_path).stdout) == told
+    again = plimsoll_here("gate", "r", "--slo", "p99(latency) <= 10s", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["accuracy"] == told["accuracy"]
+    refused = plimsoll_here("gate", "r", "--slo", "accuracy(exact_match) >= 99%", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "it needs chunk times or answers that this run dropped" in refused.stderr
+
+
 def test_the_run_directory_alone_is_judged_again(url: str, tmp_path: Path) -> None:
     scenario = questions(tmp_path, 60, _7="wrong")
     given = ["--url", url, "--out", "r", "--slo", "accuracy(exact_match) >= 80%"]

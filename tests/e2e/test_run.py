@@ -324,6 +324,22 @@ def test_where_no_disk_takes_anything_the_run_is_judged_from_memory(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
+def test_where_no_disk_takes_anything_for_long_the_run_ends_with_what_it_has(tmp_path: Path) -> None:
+    run = ("run", "--protocol", "null", "--kind", "server", "--rate", "20000", "--duration", "60s", "--out", "r")
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 1; "$@"', "bash", *PLIMSOLL, *run, "--json"],
+        capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    report = json.loads(done.stdout)
+    counts = report["counts"]["by_status"]
+    assert 80_000 < counts["OK"] < 600_000
+    assert {*counts} == {"OK", "UNSENT"}  # every request has an end
+    assert "worker 0 ended the run: no disk takes its rows (File too large)" in report["verdict"]["reasons"][0]
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("ends", ["| head -c 1", "2>&1 | head -c 1", ">&- 2>&- <&-"])
 def test_a_run_that_nobody_reads_is_sealed_and_exits_by_its_verdict(ends: str, tmp_path: Path) -> None:
     run = "run --protocol null --kind server --rate 50 --queries 60 --slo 'p50(latency) <= 10s' --out r"
@@ -515,3 +531,38 @@ def test_a_scenario_file_is_checked_in_every_part_without_sending(tmp_path: Path
     assert plimsoll_here("scenarios", "check", "s.yaml", cwd=tmp_path).returncode == 2
     for name in ("demo", "smoke", "offline-batch"):
         assert plimsoll_here("scenarios", "check", name, cwd=tmp_path).returncode == 0
+
+
+def test_a_run_that_keeps_no_chunk_time_says_for_ever_what_it_measured(served: Server, tmp_path: Path) -> None:
+    """Answers of 16 tokens, 1 ms apart."""
+    own = ("--slo", "p50(itl) <= 500ms", *EASY)
+    done = plimsoll_valid(
+        "run", "--url", served.url, *CHAT, "--rate", "20", "--queries", "60", "--duration", "1s", *own,
+        "--keep", "none", "--json", cwd=tmp_path,
+    )  # fmt: skip
+    told = json.loads(done.stdout)
+    assert told["run"]["kept"].startswith("chunk times of 0 of 60 requests (keep none); 960 of 960 times were dropped")
+    assert told["metrics"]["itl"]["n"] == 900
+    assert 0 <= told["metrics"]["itl"]["p50"] < 50_000_000
+    assert len(tables.load(tmp_path / "r").chunk_ns) == 0
+    assert "keep: none" in (tmp_path / "r" / "scenario.yaml").read_text()
+    assert json.loads(plimsoll_here("report", "r", "--json", cwd=tmp_path).stdout) == told
+    assert plimsoll_here("gate", "r", cwd=tmp_path).returncode == done.returncode
+    assert plimsoll_here("gate", "r", "--slo", "p50(ttft) <= 10s", cwd=tmp_path).returncode == done.returncode
+    refused = plimsoll_here("gate", "r", "--slo", "p99(itl) <= 5s", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "p99(itl) <= 5s: it needs chunk times or answers that this run dropped" in refused.stderr
+
+
+def test_a_run_without_a_disk_for_it_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    plan = ("--protocol", "null", "--kind", "server", "--rate", "20000", "--duration", "1000s")  # 3.2 GB
+    inside = 'mount -t tmpfs -o size=1g tmpfs "$1" && cd "$1" && shift && exec "$@"'
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("mount namespaces need root, which this user is not")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", inside, "sh", str(tmp_path), *PLIMSOLL, "run", *plan, "--out", "r"],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "take about 3.20 GB of disk in r" in done.stderr
+    assert "1.07 GB are free. Nothing was sent. Make room, name a larger disk, or send less" in done.stderr

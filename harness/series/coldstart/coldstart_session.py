@@ -29,7 +29,7 @@ from plimsoll.harness.process import interrupts
 from plimsoll.harness.process.writing import Output, no_room, write_json
 from plimsoll.harness.run.attempts import put_aside, spoiled
 from plimsoll.harness.run.job import Prepared, hold
-from plimsoll.harness.run.judged import judge, write_report
+from plimsoll.harness.run.judged import conclude, write_report
 from plimsoll.harness.run.readiness import Ready, preflight, wait_ready
 from plimsoll.harness.run.rundir import ATTEMPTS, RunDirectory, Sealed
 from plimsoll.harness.secrecy.redaction import redact
@@ -331,7 +331,7 @@ def _run(prepared: Prepared, label: str, staff: Staff) -> Sealed:
 
 def _reported(prepared: Prepared, sealed: Sealed) -> tuple[str, Report]:
     """Write the run's own report: its folder and that."""
-    report = judge(sealed, prepared.promises)
+    report = conclude(sealed, prepared.promises)
     write_report(report, sealed.directory)
     return prepared.job.directory.path.name, report
 

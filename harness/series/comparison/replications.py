@@ -18,6 +18,7 @@ from typing import Any
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.promises import kept
+from plimsoll.harness.run.retention import lost
 from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.salvage import is_run, open_run
 from plimsoll.harness.series.comparison import baseline, interleave
@@ -215,6 +216,9 @@ def _measured(
             own = kept(sealed).objectives if objectives is None else tuple(objectives)
         except HarnessFault as fault:
             errors += fault.errors
+            continue
+        if sealed.kept is not None and (missing := lost([one for one in own if one.scope == "request"], sealed.kept)):
+            errors += [f"{item.folder}: {text}" for text in missing]
             continue
         limits = tuple(str(objective) for objective in own if objective.scope == "request")
         # Values are compared as they are, at one end: a late generator's are not the endpoint's.

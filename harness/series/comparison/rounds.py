@@ -159,7 +159,7 @@ def check(contest: Contest) -> Interleaving:
     errors += _keys_to_strangers(contest.arms, base.target)
     if errors:
         raise HarnessFault(list(dict.fromkeys(errors)))
-    scenario = {key: value for key, value in base.to_mapping().items() if key not in ("target", "retries")}
+    scenario = {key: value for key, value in base.to_mapping().items() if key not in ("target", "retries", "keep")}
     labels = [level.label for level in contest.levels]
     return Interleaving(
         scenario=scenario,

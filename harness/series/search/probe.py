@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.retention import limits_lost
 from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
@@ -102,6 +103,8 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
 
     With the generator's lateness taken off, where it had any: what fails then fails whatever the generator did.
     """
+    if sealed.kept is not None and limits_lost(promises, sealed.kept):
+        return [], None  # a search that goes on; its chunk times are gone
     given = sealed.records
     low = lower_end(given, sealed.facts.pool_waits > 0) if paced(sealed.facts) else None
     rows = (given if low is None else low.chunks).measured()

@@ -348,12 +348,12 @@ def _up(value: float) -> float:
 
 
 def _identity(checked: Prepared, settings: Settings, probe_ns: int, cooldown_ns: int) -> dict[str, Any]:
-    """Without what a user may change between two attempts: budget, GPUs, workers, retries; without what every probe
-    sets for itself.
+    """Without what a user may change between two attempts: budget, GPUs, workers, retries, what is kept; without what
+    every probe sets for itself.
     """
     scenario = dict(checked.job.public)
     scenario["params"] = {key: value for key, value in scenario.get("params", {}).items() if key != settings.variable}
-    for key in ("workers", "retries", "stop"):
+    for key in ("workers", "retries", "keep", "stop"):
         scenario.pop(key, None)
     promises = checked.promises.to_json()
     return {

@@ -256,6 +256,25 @@ def test_with_no_disk_at_all_rows_stay_in_memory(tmp_path: Path, monkeypatch: py
     assert [len(part) for part in writer.unwritten] == [1]
 
 
+def test_rows_in_memory_have_an_end_at_which_whoever_sends_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, records: Records) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(segments, "write_segment", full)
+    monkeypatch.setattr(segments, "MOST_UNWRITTEN", 1000)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for rows, ended in ((4, False), (6, True)):
+        writer = SegmentWriter(tmp_path, 3)
+        for _ in range(rows):
+            writer.put(one_row())
+        writer.close()
+        assert (writer.full, len(writer.unwritten)) == (ended, rows)
+        assert len(writer.faults) == ended
+    assert "worker 3 ended the run: no disk takes its rows (No space left on device)" in writer.faults[0]
+
+
 @pytest.mark.parametrize("error", [TypeError("no"), MemoryError(), RecursionError("deep"), SystemExit(3)])
 def test_whatever_ends_the_writing_of_a_segment_is_a_fault_and_nobody_waits_for_ever(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -175,7 +175,7 @@ def test_whoever_interrupts_an_attempt_ends_them_all(monkeypatch: pytest.MonkeyP
     assert len(runs.seeds) == 2
 
 
-@pytest.mark.parametrize("name", ["judge", "publish"])
+@pytest.mark.parametrize("name", ["conclude", "publish"])
 def test_ctrl_c_while_the_report_is_made_says_how_to_make_it(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

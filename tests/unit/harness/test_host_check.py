@@ -5,17 +5,21 @@ foreseen from the plan, explained when it happens. The sysctls are made up.
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_calibration_table import probe, table
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.segments import dump_segment
 from plimsoll.harness.generator.worker import connections_ahead
 from plimsoll.harness.host.calibration_table import engine_of, save, this_host
 from plimsoll.harness.host.limits import Connections, HostLimits, check, exhaustion, read
@@ -24,6 +28,8 @@ from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import prepare
 from plimsoll.harness.transport.endpoint import explain
 from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import from_columns
 
 WIDE = HostLimits(open_files=1 << 20, all_files=1 << 30, ports=(1024, 65535), tw_reuse=2)
 
@@ -51,6 +57,69 @@ def test_a_run_within_the_calibration_says_nothing_and_carries_the_table_in_its_
     assert found.manifest["calibration"]["table"]["server"] == "oracle"
     assert found.manifest["calibration"]["beyond"] == []
     json.dumps(found.manifest)
+
+
+# -- the disk ----------------------------------------------------------------------------------------------------------
+
+
+def foreseen(free: int, **flags: Any) -> str | None:
+    shutil.rmtree("out", ignore_errors=True)
+    return host_check.check_disk(job(kind="server", rate=1000.0, arrival="constant", **flags), free)
+
+
+def test_what_a_run_takes_of_its_disk_is_said_where_it_is_much() -> None:
+    assert foreseen(1 << 40, queries=100_000, output_tokens=50) is None
+    assert foreseen(100_000_000, queries=100_000, output_tokens=50) is not None  # more than half of what is free
+    said = foreseen(1 << 40, duration="1h", output_tokens=50)
+    assert said is not None
+    # 3.6 million rows of 120 + 40 bytes, 180 million chunk times of 8 + 4; then 40 and 4
+    assert "3,600,001 requests with 180,000,050 chunk times take about 2.74 GB of disk in out" in said
+    assert "0.86 GB from then on (keep all); 1,099.51 GB are free" in said
+
+
+@pytest.mark.parametrize(("kept", "left"), [("none", 0.144), ("sample:50%", 0.504), ("tail", 0.1584)])
+def test_what_stays_of_it_depends_on_what_is_kept(kept: str, left: float) -> None:
+    said = foreseen(1 << 40, duration="1h", output_tokens=50, keep=kept)
+    assert said is not None
+    assert f"{left:.2f} GB from then on (keep {kept})" in said
+
+
+def test_a_run_that_has_no_room_is_refused_before_anything_is_sent() -> None:
+    refused = r"^--out: .* 2\.74 GB .* 2\.00 GB are free\. Nothing was sent\. Make room"
+    with pytest.raises(HarnessFault, match=refused) as fault:
+        foreseen(2_000_000_000, duration="1h", output_tokens=50, keep="none")
+    assert fault.value.code == 2
+    assert foreseen(1000, queries=60_000, output_tokens=1) is None  # so little goes to another folder, if it must
+
+
+def test_of_a_closed_loop_that_ends_by_time_nobody_knows() -> None:
+    ends = {"kind": "concurrency", "concurrency": 4, "output_tokens": 50}
+    assert host_check.check_disk(job(duration="1h", **ends), 1000) is None
+    Path("out").rename("other")
+    with pytest.raises(HarnessFault, match="100,000 requests with 5,000,000 chunk times"):
+        host_check.check_disk(job(queries=100_000, **ends), 1000)
+
+
+def test_rows_and_chunk_times_take_what_is_foreseen() -> None:
+    draw = np.random.default_rng(1)
+    n, k = 5_000, 40
+    due = np.cumsum(draw.exponential(1e6, n)).astype(np.int64)
+    late = [draw.integers(0, most, n) for most in (60_000, 40_000, 50_000_000, 90_000, 200_000)]
+    ready, sent, first, _, _ = (due + sum(late[: at + 1]) for at in range(5))
+    times = (first + late[3])[:, None] + np.cumsum(draw.lognormal(0, 0.4, (n, k)) * 2e7, axis=1).astype(np.int64)
+    made = from_columns(
+        n, query_id=np.arange(n), payload_ix=draw.integers(0, 1000, n), due_ns=due, ready_ns=ready, sent_ns=sent,
+        headers_ns=first, first_byte_ns=first, first_token_ns=times[:, 0], first_answer_ns=times[:, 0],
+        last_token_ns=times[:, -1], done_ns=times[:, -1] + late[4], n_in=draw.integers(150, 250, n), n_out=k, code=200,
+        bytes_in=draw.integers(5000, 9000, n), bytes_out=draw.integers(500, 900, n), chunks=times.tolist(),
+    )  # fmt: skip
+    segment, requests, chunks = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    dump_segment(segment, made)
+    tables.write([made], "0123456789", requests, chunks)
+    (in_segment, of_chunk), (in_file, left) = host_check._IN_SEGMENTS, host_check._SEALED
+    assert segment.tell() == pytest.approx(n * (in_segment + k * of_chunk), rel=0.1)
+    assert requests.tell() == pytest.approx(n * in_file, rel=0.25)
+    assert chunks.tell() == pytest.approx(n * k * left, rel=0.15)
 
 
 def test_a_run_beyond_the_calibration_is_warned_about_and_its_manifest_says_so(tmp_path: Path) -> None:

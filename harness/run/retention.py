@@ -1,0 +1,170 @@
+"""What stays of the chunk times and answers of a run once it is judged (``--keep``): all, a part, or nothing.
+
+Nothing is dropped before every figure was made from all of it. The report of that moment, what it was judged by and the
+sums of what stays are in ``kept.json``; ``chunks.parquet`` bears that file's SHA-256, so its renaming is the moment at
+which the run has dropped something: killed before that, it has everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plimsoll.documents import files
+from plimsoll.harness.process.writing import whole
+from plimsoll.reports.report import Report
+from plimsoll.scenarios.plan.seeds import child, mixed
+from plimsoll.scenarios.text.fields import sampled
+from plimsoll.slo.metrics.indicator import catalogue, extremes, measure
+from plimsoll.slo.objectives.objective import Objective, parse
+from plimsoll.slo.peers.figures import limits
+from plimsoll.slo.promises import Promises
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import CHUNKED, BoolArray, Records
+from plimsoll.slo.validity.accounts import Sums
+
+FILE = "kept.json"
+SCHEMA = "plimsoll.kept/1"
+#: Of ``tail``: one request in so many is among the slowest.
+_SLOWEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``kept.json``: the ``report`` made of everything, ``facts`` and ``promises`` as it was judged by, and per list of
+    ``chunks.parquet`` the sum of the hashes of what stayed.
+    """
+
+    columns: dict[str, str]
+    facts: dict[str, Any]
+    promises: dict[str, Any]
+    report: Report
+
+    def judged_by(self, facts: dict[str, Any]) -> bool:
+        """The run is still what was judged. A fact that only another version knows says nothing."""
+        now = json.loads(json.dumps(facts))
+        return all(now[name] == value for name, value in self.facts.items() if name in now)
+
+
+def read(path: Path) -> Kept | None:
+    """What was kept of a run directory that dropped something; None: it has everything.
+
+    Raises OSError or ValueError for a file that is not the one that was written then.
+    """
+    mark = tables.kept_mark(path)
+    if not mark:
+        return None
+    data = files.read_bytes(path / FILE)
+    if hashlib.sha256(data).hexdigest().encode() != mark:
+        raise ValueError(f"{FILE} is not the one that chunks.parquet was left with")
+    found = json.loads(data)
+    if found.get("schema") != SCHEMA:
+        raise ValueError(f"{FILE} is no {SCHEMA}")
+    return Kept(found["columns"], found["facts"], found["promises"], Report.model_validate(found["report"]))
+
+
+def rows_to_keep(keep: str, records: Records, promises: Promises, seed: int) -> BoolArray:
+    """bool[n]: the rows whose chunk times and answers stay. All but ``none`` keep those of failed requests."""
+    measured = records.in_measure
+    kept = measured & ~records.ok & (keep != "none")
+    if (share := sampled(keep)) is not None:
+        drawn = mixed(child(seed, "keep"), records["query_id"]) < np.uint64(share * (1 << 64))
+        return kept | (measured & drawn)
+    if keep == "tail":
+        for limit in _limits(promises):
+            if limit.quantile is not None or limit.statistic in (None, "max", "min"):
+                worst, found = extremes(catalogue()[limit.indicator], records, limit.operator in ("<=", "<"))
+                kept |= measured & found & ~limit.met_by(worst)
+        for name in ("latency", "ttft"):
+            ranked = measure(catalogue()[name], records)
+            values = np.full(len(records), -np.inf)
+            values[ranked.row] = ranked.values
+            some = -(-ranked.n // _SLOWEST)
+            kept[np.argsort(-values, kind="stable")[:some]] = True
+    return kept
+
+
+def _limits(promises: Promises) -> list[Objective]:
+    """The objectives on a metric of requests, in every grammar."""
+    known = catalogue()
+    every = [*promises.objectives, *(limit for slo in promises.slos for limit in slo.limits)]
+    return [one for one in every if one.indicator in known and one.statistic not in ("ratio", "rate", "accuracy")]
+
+
+def stated(keep: str, records: Records, kept: BoolArray) -> str:
+    """What of the chunk times was kept, for people."""
+    chunks, rows = np.diff(records.chunk_offsets), records.in_measure
+    which = {"tail": ": failed, beyond a limit or the slowest 1 %", "none": ""}.get(keep, ": a sample, and the failed")
+    return (
+        f"chunk times of {int((kept & rows).sum()):,} of {int(rows.sum()):,} requests (keep {keep}{which}); "
+        f"{int(chunks[~kept].sum()):,} of {int(chunks.sum()):,} times were dropped after every figure was made"
+    )
+
+
+def drop(path: Path, records: Records, kept: BoolArray, document: dict[str, Any]) -> None:
+    """Leave the chunk times of the ``kept`` rows only, with ``document`` beside them. Raises OSError."""
+    counted = Sums()
+    for block in _left(records, kept):
+        counted.add(block)
+    columns = {name: value for name, value in counted.texts().items() if name in CHUNKED}
+    data = json.dumps({"schema": SCHEMA, "columns": columns, **document}).encode()
+    mark = hashlib.sha256(data).hexdigest().encode()
+    try:
+        whole(path / FILE, data, sync=True)
+        whole(path / "chunks.parquet", partial(tables.write_chunks, _left(records, kept), mark), sync=True)
+    except OSError:
+        with contextlib.suppress(OSError):
+            (path / FILE).unlink(missing_ok=True)
+        raise
+
+
+def _left(records: Records, kept: BoolArray) -> Iterator[Records]:
+    begin = 0
+    for block in tables.blocks_of(records):
+        yield block.keeping(kept[begin : begin + len(block)])
+        begin += len(block)
+
+
+def lost(objectives: Sequence[Objective], kept: Kept) -> list[str]:
+    """An error for each objective that nothing in the run can answer any more."""
+    known = catalogue()
+    return [
+        f"{one}: it needs chunk times or answers that this run dropped ({kept.report.run.kept}). Judge the run by its "
+        "own objectives (leave --slo out) or by times of whole requests, or measure again with --keep all"
+        for one in objectives
+        if one.statistic == "accuracy" or (one.indicator in known and known[one.indicator].chunked)
+    ]
+
+
+def limits_lost(promises: Promises, kept: Kept) -> list[str]:
+    """The same of all promises."""
+    return lost([*promises.objectives, *(limit for slo in promises.slos for limit in slo.limits)], kept)
+
+
+def completed(fresh: Report, promises: Promises, kept: Kept) -> Report:
+    """A run judged again by other promises: what its chunk times and answers said is as it was stored.
+
+    What other tools would have printed depends on some of the promises, and is left out where they are other ones.
+    """
+    stored, before = kept.report, [parse(text) for text in kept.promises["objectives"]]
+    alike = limits(before) == limits(promises.objectives)
+    return fresh.model_copy(
+        update={
+            "run": fresh.run.model_copy(update={"kept": stored.run.kept}),
+            "metrics": {**stored.metrics, **fresh.metrics},
+            "histograms": stored.histograms,
+            "charts": stored.charts,
+            "speech": stored.speech,
+            "accuracy": stored.accuracy,
+            "peers": stored.peers if alike else {},
+            "validity": fresh.validity.model_copy(update={"merged_chunks": stored.validity.merged_chunks}),
+        }
+    )
