@@ -38,9 +38,9 @@ from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.spec import ScenarioError, parse
 
 #: So many different requests are shared whatever they weigh, and any number of them that weighs no more than this.
-FEW, HELD = 4096, 1 << 27
+FEW, HELD = 4096, 1 << 28
 #: A portion has about so many bytes, at most so many samples, and so many portions wait for the loop.
-PORTION_BYTES, PORTION, AHEAD = 1 << 21, 4096, 8
+PORTION_BYTES, PORTION, AHEAD = 1 << 21, 4096, 32
 #: So many requests come over the pipe at once: to unpack them the interpreter is held no longer than it takes for them.
 _AT_ONCE = 64
 _TRIED = 32
