@@ -78,7 +78,7 @@ def portion_of(client: Client, source: PayloadSource, needed: npt.NDArray[np.boo
         mean = sum(len(pickle.dumps(request)) for request in tried) / len(tried)
     except (pickle.PicklingError, TypeError, AttributeError):  # of an outside package: they can't leave this process
         return None
-    return None if mean * len(which) <= HELD else int(min(max(PORTION_BYTES // mean, 16), PORTION))
+    return None if mean * len(which) <= HELD else int(min(max(PORTION_BYTES // mean, 1), PORTION))
 
 
 def portions(lane: Blocks, most: int) -> Iterator[Plan]:

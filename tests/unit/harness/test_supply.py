@@ -119,7 +119,7 @@ def test_few_or_light_requests_are_shared_and_others_come_in_portions(monkeypatc
     monkeypatch.setattr(supply, "HELD", 70 * 50)
     assert supply.portion_of(client, source, needed) == supply.PORTION
     monkeypatch.setattr(supply, "PORTION_BYTES", 100)
-    assert supply.portion_of(client, source, needed) == 16
+    assert supply.portion_of(client, source, needed) == 1
     needed[1:] = False
     assert supply.portion_of(client, source, needed) is None
 
