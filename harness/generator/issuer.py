@@ -9,7 +9,6 @@ Nothing here parses, logs or does I/O; it runs as well in virtual time.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -335,7 +334,7 @@ class _OpenLane:
         self._row = 0
         self._full = False
         self._flying = 0
-        self._hungry = False
+        self._hungry_ns = 0
         self.next_due_ns = _NEVER
 
     @property
@@ -348,20 +347,22 @@ class _OpenLane:
 
     def go_on(self) -> None:
         """With rows that were not ready when they were looked for."""
-        if self._hungry and self._turn():
-            due = self._lists[1]
-            now = self._clock.now_ns()
-            if bisect_right(due, now):
-                self.rows.supply.unready(now - due[0])
+        waits_ns = self._hungry_ns
+        if waits_ns and self._turn():
+            now, since_ns = self._clock.now_ns(), self._lists[1][0]
+            if self._limit is not None:  # due and without a slot is in time
+                since_ns = max(since_ns, waits_ns if self._flying < self._limit else now)
+            if since_ns < now:
+                self.rows.supply.unready(now - since_ns)
             self._wait()
 
     def _turn(self) -> bool:
         """The next rows at hand. False: there are none."""
         while (lists := self.rows.take()) is not None:
-            self._lists, self._row, self._hungry = lists, 0, False
+            self._lists, self._row, self._hungry_ns = lists, 0, 0
             if lists[0]:
                 return True
-        self._hungry = not self.rows.over
+        self._hungry_ns = 0 if self.rows.over else self._clock.now_ns()
         return False
 
     def _wait(self) -> None:
@@ -392,6 +393,8 @@ class _OpenLane:
     def _done(self, exchange: Exchange) -> None:
         self._flying -= 1
         self._issuer.done(exchange)
+        if self._hungry_ns and self._flying + 1 == self._limit:
+            self._hungry_ns = self._clock.now_ns()  # only now a slot waits
         if self._full:
             self._full = False
             self._clock.wake_at(0, self._tick)

@@ -485,7 +485,9 @@ class _Feed:
             due, ids = (None, None) if piece.cyclic else (piece.due_ns, piece.query_id)
             rows = piece.offsets, piece.sample_ix, payload
             self._engine.more(self._phase, due, ids, *rows, self._cancel_ns(piece), self._supply.over, requests)
-            since_ns = waits_ns if piece.cyclic else int(piece.due_ns[0]) + self.t0_ns
+            since_ns = int(piece.due_ns[0]) + self.t0_ns
+            if piece.max_in_flight is not None:  # due and without a slot is in time
+                since_ns = max(since_ns, waits_ns)
             if waits_ns and self.t0_ns and (late_ns := time.monotonic_ns() - since_ns) > 0:
                 self._supply.unready(late_ns)
             self._given += piece.n_queries

@@ -38,9 +38,9 @@ from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.spec import ScenarioError, parse
 
 #: So many different requests are shared whatever they weigh, and any number of them that weighs no more than this.
-FEW, HELD = 4096, 1 << 27
+FEW, HELD = 4096, 1 << 28
 #: A portion has about so many bytes, at most so many samples, and so many portions wait for the loop.
-PORTION_BYTES, PORTION, AHEAD = 1 << 21, 4096, 8
+PORTION_BYTES, PORTION, AHEAD = 1 << 21, 4096, 32
 #: So many requests come over the pipe at once: to unpack them the interpreter is held no longer than it takes for them.
 _AT_ONCE = 64
 _TRIED = 32
@@ -78,7 +78,7 @@ def portion_of(client: Client, source: PayloadSource, needed: npt.NDArray[np.boo
         mean = sum(len(pickle.dumps(request)) for request in tried) / len(tried)
     except (pickle.PicklingError, TypeError, AttributeError):  # of an outside package: they can't leave this process
         return None
-    return None if mean * len(which) <= HELD else int(min(max(PORTION_BYTES // mean, 16), PORTION))
+    return None if mean * len(which) <= HELD else int(min(max(PORTION_BYTES // mean, 1), PORTION))
 
 
 def portions(lane: Blocks, most: int) -> Iterator[Plan]:

@@ -1,9 +1,9 @@
 """One worker process (``python -m plimsoll.harness.generator.worker``): a spec comes on stdin, segments go to disk,
 status lines to stdout.
 
-It recomputes the plan, takes its shard, encodes every payload, opens connections, freezes the garbage collector, says
-``ready`` with the plan's fingerprint, waits for t0 and runs. Secrets come over stdin only. When stdin closes, the
-coordinator is gone and the worker stops.
+It recomputes the plan, takes its shard, encodes its payloads (very many of them are encoded beside it, ``supply.py``),
+opens connections, freezes the garbage collector, says ``ready`` with the plan's fingerprint, waits for t0 and runs.
+Secrets come over stdin only. When stdin closes, the coordinator is gone and the worker stops.
 
 Messages in: ``spec`` (first line), ``go {t0_ns}``, ``stop``, ``drop {status, error}``. Messages out: ``ready``,
 ``fault``, ``status``, ``segment`` (only when no disk takes it), ``done``.

@@ -69,7 +69,8 @@ static void open_run(Lane *lane)
         if (lane->row >= lane->at->n_rows && lane->cursor < lane->released)
             return;
         if (lane->row >= lane->at->n_rows && !lane_turn(lane)) {
-            lane_dry(lane);
+            if (lane->limit < 0 || lane->flying < lane->limit)
+                lane_dry(lane);
             return;
         }
         if (lane->row < lane->at->n_rows && lane->at->due[lane->row] + e->t0 > e->now)

@@ -25,7 +25,7 @@ from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import parse
 from tests.e2e.both_engines import closed, opened
-from tests.virtual_time import VirtualClock
+from tests.virtual_time import VirtualClient, VirtualClock
 
 MS = 1_000_000
 
@@ -119,7 +119,7 @@ def test_few_or_light_requests_are_shared_and_others_come_in_portions(monkeypatc
     monkeypatch.setattr(supply, "HELD", 70 * 50)
     assert supply.portion_of(client, source, needed) == supply.PORTION
     monkeypatch.setattr(supply, "PORTION_BYTES", 100)
-    assert supply.portion_of(client, source, needed) == 16
+    assert supply.portion_of(client, source, needed) == 1
     needed[1:] = False
     assert supply.portion_of(client, source, needed) is None
 
@@ -144,6 +144,31 @@ class Slow:
 
     def unready(self, late_ns: int) -> None:
         self.late_ns.append(late_ns)
+
+
+def test_without_a_free_slot_no_request_is_late() -> None:
+    plan, clock, finished = opened([0, 0, 0, 0], limit=2), VirtualClock(), list[Any]()
+    slow = Slow(plan, 2, None)
+    client = VirtualClient(clock, lambda exchange: 5 * MS)
+    issuer = Issuer(Load(cut(plan), None, [], "run", fed={0: slow}), client, clock, finished.append)
+    t0 = clock.now_ns()
+    issuer.start(t0)
+    clock.run(t0 + 3 * MS)
+    slow.ready = 1
+    issuer.feed()
+    clock.run(t0 + 12 * MS)
+    assert (len(finished), slow.late_ns) == (4, [])
+    assert [exchange.ready_ns - t0 for exchange in client.sent] == [0, 0, 5 * MS, 5 * MS]
+    slow = Slow(plan, 2, None)
+    client.sent.clear()
+    issuer = Issuer(Load(cut(plan), None, [], "run", fed={0: slow}), client, clock, finished.append)
+    t0 = clock.now_ns()
+    issuer.start(t0)
+    clock.run(t0 + 9 * MS)
+    slow.ready = 1
+    issuer.feed()
+    clock.run()
+    assert (len(finished), slow.late_ns) == (8, [4 * MS]), "slots came free at 5 ms"
 
 
 @pytest.mark.parametrize("plan", [opened([0, 1, 2, 3]), closed(3, slots=1)])
