@@ -350,7 +350,7 @@ class _OpenLane:
         waits_ns = self._hungry_ns
         if waits_ns and self._turn():
             now, since_ns = self._clock.now_ns(), self._lists[1][0]
-            if self._limit is not None:  # due and without a slot is in time
+            if self._limit != _NEVER:  # due and without a slot is in time
                 since_ns = max(since_ns, waits_ns if self._flying < self._limit else now)
             if since_ns < now:
                 self.rows.supply.unready(now - since_ns)

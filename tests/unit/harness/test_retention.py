@@ -160,7 +160,12 @@ def test_whoever_reads_the_files_gets_no_metric_of_the_chunk_times_that_happen_t
 ) -> None:
     run(tmp_path / "r", kept)
     left = tables.load(tmp_path / "r")
-    for rows in (left, left.select(left.in_measure), left.with_columns(worker=left["worker"] + 1), left.select(slice(5, 200))):
+    for rows in (
+        left,
+        left.select(left.in_measure),
+        left.with_columns(worker=left["worker"] + 1),
+        left.select(slice(5, 200)),
+    ):
         assert measure(catalogue()["itl"], rows).n == 0
         assert measure(catalogue()["fluidity"], rows, judged=True).n == 0
         assert measure(catalogue()["ttft"], rows).n > 0
