@@ -6,6 +6,7 @@ One folder of segments is sealed again and again, so that nothing but ``keep`` d
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -160,7 +161,12 @@ def test_whoever_reads_the_files_gets_no_metric_of_the_chunk_times_that_happen_t
 ) -> None:
     run(tmp_path / "r", kept)
     left = tables.load(tmp_path / "r")
-    for rows in (left, left.select(left.in_measure), left.with_columns(worker=left["worker"] + 1), left.select(slice(5, 200))):
+    for rows in (
+        left,
+        left.select(left.in_measure),
+        left.with_columns(worker=left["worker"] + 1),
+        left.select(slice(5, 200)),
+    ):
         assert measure(catalogue()["itl"], rows).n == 0
         assert measure(catalogue()["fluidity"], rows, judged=True).n == 0
         assert measure(catalogue()["ttft"], rows).n > 0
@@ -350,6 +356,17 @@ def test_other_figures_than_those_of_then_are_no_figures(wrong: Callable[[str], 
     else:
         file.write_text(wrong(file.read_text()))
     with pytest.raises(HarnessFault, match=r"damaged.*kept\.json"):
+        open_sealed(tmp_path / "r")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": "plimsoll.kept/2"}', "[" * 100_000, "\x00"])
+def test_a_file_of_another_version_is_said_to_be_that(text: str, tmp_path: Path) -> None:
+    run(tmp_path / "r", "none")
+    (tmp_path / "r" / retention.FILE).write_text(text)
+    left = tables.load(tmp_path / "r")
+    with (tmp_path / "r" / "chunks.parquet").open("wb") as file:
+        tables.write_chunks([left], hashlib.sha256(text.encode()).hexdigest().encode(), file)
+    with pytest.raises(HarnessFault, match="damaged or from another version"):
         open_sealed(tmp_path / "r")
 
 
