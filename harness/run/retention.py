@@ -11,12 +11,12 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.harness.process.writing import whole
@@ -32,17 +32,17 @@ from plimsoll.slo.records.records import CHUNKED, BoolArray, Records
 from plimsoll.slo.validity.accounts import Sums
 
 FILE = "kept.json"
-SCHEMA = "plimsoll.kept/1"
+SCHEMA: Final = "plimsoll.kept/1"
 #: Of ``tail``: one request in so many is among the slowest.
 _SLOWEST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(BaseModel, frozen=True, extra="forbid"):
     """``kept.json``: the ``report`` made of everything, ``facts`` and ``promises`` as it was judged by, and per list of
     ``chunks.parquet`` the sum of the hashes of what stayed.
     """
 
+    schema_: Literal["plimsoll.kept/1"] = Field(alias="schema")
     columns: dict[str, str]
     facts: dict[str, Any]
     promises: dict[str, Any]
@@ -65,10 +65,7 @@ def read(path: Path) -> Kept | None:
     data = files.read_bytes(path / FILE)
     if hashlib.sha256(data).hexdigest().encode() != mark:
         raise ValueError(f"{FILE} is not the one that chunks.parquet was left with")
-    found = json.loads(data)
-    if found.get("schema") != SCHEMA:
-        raise ValueError(f"{FILE} is no {SCHEMA}")
-    return Kept(found["columns"], found["facts"], found["promises"], Report.model_validate(found["report"]))
+    return Kept.model_validate_json(data)
 
 
 def rows_to_keep(keep: str, records: Records, promises: Promises, seed: int) -> BoolArray:
@@ -154,7 +151,7 @@ def completed(fresh: Report, promises: Promises, kept: Kept) -> Report:
 
     What other tools would have printed depends on some of the promises, and is left out where they are other ones.
     """
-    stored, before = kept.report, [parse(text) for text in kept.promises["objectives"]]
+    stored, before = kept.report, [parse(text) for text in kept.promises.get("objectives", ())]
     alike = limits(before) == limits(promises.objectives)
     return fresh.model_copy(
         update={

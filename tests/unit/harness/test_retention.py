@@ -6,6 +6,7 @@ One folder of segments is sealed again and again, so that nothing but ``keep`` d
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -22,18 +23,23 @@ from plimsoll.harness.run import retention
 from plimsoll.harness.run.judged import conclude, judge
 from plimsoll.harness.run.promises import Asked, Promises, keep
 from plimsoll.harness.run.rundir import Sealed, create, open_sealed, seal
+from plimsoll.harness.run.salvage import gathered
 from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.series.comparison.replications import find, read
+from plimsoll.harness.series.search.probe import _of_the_part
 from plimsoll.harness.verbs.gate import _judge_again
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.scenario import parse as parse_scenario
+from plimsoll.slo.comparison.quantity import parse_all
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 from plimsoll.slo.validity.accounts import contradictions
 from plimsoll.slo.validity.generator import GeneratorFacts
+from tests.spine.records.test_salvage import cut_off
 from tests.unit.harness.sealed_runs import HOST, MS
 
 N = 400
@@ -210,6 +216,33 @@ def test_a_new_promise_on_what_was_dropped_is_refused_and_says_what_to_do(text: 
     assert (tmp_path / "r" / "report.json").exists() == before
 
 
+def test_a_comparison_is_refused_only_where_what_good_means_was_dropped(tmp_path: Path) -> None:
+    run(tmp_path / "a", "none")
+    side, wanted = find([str(tmp_path / "a")]), parse_all(["p99(ttft)", "p99(itl)", "rate(good)"])
+    (found,) = read(side, wanted, promised("ttft <= 60ms", "p99(itl) <= 1ms").objectives)
+    ttft, itl, good = (found.arm.values(one) for one in wanted)
+    assert ttft[0] == again(tmp_path / "a").metrics["ttft"].p99 or math.isinf(ttft[0])
+    assert not np.isfinite(itl).any()
+    assert good[0] > 0
+    with pytest.raises(HarnessFault, match=r"/a: itl <= 30ms: it needs chunk times .* that this run dropped"):
+        read(side, wanted, promised("ttft <= 60ms", "itl <= 30ms").objectives)
+
+
+def test_a_search_that_goes_on_does_not_judge_half_a_probe_by_gaps_that_are_gone(tmp_path: Path) -> None:
+    run(tmp_path / "r", "tail")
+    opened = open_sealed(tmp_path / "r")
+    assert _of_the_part(opened, promised("p99(itl) <= 1ms")) == ([], None)
+    (shown,), _ = _of_the_part(opened, promised("p50(ttft) <= 10s"))
+    assert shown.n == N
+
+
+def test_rows_of_an_agent_do_not_join_a_run_that_dropped_something(tmp_path: Path) -> None:
+    run(tmp_path / "r", "none")
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    with pytest.raises(HarnessFault, match="it has dropped chunk times, so no rows can join it"):
+        gathered(tmp_path / "r", [agent.path], None)
+
+
 # -- what stays --------------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +388,17 @@ def test_other_figures_than_those_of_then_are_no_figures(wrong: Callable[[str], 
     else:
         file.write_text(wrong(file.read_text()))
     with pytest.raises(HarnessFault, match=r"damaged.*kept\.json"):
+        open_sealed(tmp_path / "r")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": "plimsoll.kept/2"}', "[" * 100_000, "\x00"])
+def test_a_file_of_another_version_is_said_to_be_that(text: str, tmp_path: Path) -> None:
+    run(tmp_path / "r", "none")
+    (tmp_path / "r" / retention.FILE).write_text(text)
+    left = tables.load(tmp_path / "r")
+    with (tmp_path / "r" / "chunks.parquet").open("wb") as file:
+        tables.write_chunks([left], hashlib.sha256(text.encode()).hexdigest().encode(), file)
+    with pytest.raises(HarnessFault, match="damaged or from another version"):
         open_sealed(tmp_path / "r")
 
 
