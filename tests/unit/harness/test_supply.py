@@ -127,6 +127,10 @@ def test_few_or_light_requests_are_shared_and_others_come_in_portions(monkeypatc
     assert supply.portion_of(client, source, needed) == 1
     needed[1:] = False
     assert supply.portion_of(client, source, needed) is None
+    monkeypatch.setattr(supply, "LISTED", 69)
+    assert supply.portion_of(client, source, needed) == 1
+    needed[0] = False
+    assert supply.portion_of(client, source, needed) is None
 
 
 _FED = (
