@@ -37,8 +37,9 @@ from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.spec import ScenarioError, parse
 
-#: So many different requests are shared whatever they weigh, and any number of them that weighs no more than this.
-FEW, HELD = 4096, 1 << 28
+#: So many different requests are shared whatever they weigh, and any number of them that weighs no more than this; of a
+#: source of more samples than ``LISTED`` none is: a table of all would be the larger part.
+FEW, HELD, LISTED = 4096, 1 << 28, 1 << 21
 #: A portion has about so many bytes, at most so many samples, and so many portions wait for the loop.
 PORTION_BYTES, PORTION, AHEAD = 1 << 21, 4096, 32
 #: So many requests come over the pipe at once: to unpack them the interpreter is held no longer than it takes for them.
@@ -70,15 +71,15 @@ def lanes(spec: Mapping[str, Any], scenario: Scenario, n_samples: int) -> tuple[
 
 def portion_of(client: Client, source: PayloadSource, needed: npt.NDArray[np.bool_]) -> int | None:
     """How many samples a portion has; None: these requests are shared, made before the run. Raises HarnessFault."""
-    which = np.flatnonzero(needed)
-    if len(which) <= FEW:
+    which, listed = np.flatnonzero(needed), len(needed) <= LISTED
+    if not len(which) or (listed and len(which) <= FEW):
         return None
     tried = [client.encode(source.payload(int(ix))) for ix in which[:: max(1, len(which) // _TRIED)]]
     try:
         mean = sum(len(pickle.dumps(request)) for request in tried) / len(tried)
     except (pickle.PicklingError, TypeError, AttributeError):  # of an outside package: they can't leave this process
         return None
-    return None if mean * len(which) <= HELD else int(min(max(PORTION_BYTES // mean, 1), PORTION))
+    return None if listed and mean * len(which) <= HELD else int(min(max(PORTION_BYTES // mean, 1), PORTION))
 
 
 def portions(lane: Blocks, most: int) -> Iterator[Plan]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from plimsoll.harness.generator import supply
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.native import NativeRun, available
 from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.generator.segments import read_segments
 from plimsoll.harness.protocols._discovery import protocol
 from plimsoll.harness.protocols.null import NullClient
 from plimsoll.harness.run.coordinator import worker_spec
@@ -24,7 +27,9 @@ from plimsoll.harness.transport.endpoint import Endpoint
 from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import parse
+from plimsoll.slo.records.records import Phase, Records, concat
 from tests.e2e.both_engines import closed, opened
+from tests.e2e.plimsoll import ROOT
 from tests.virtual_time import VirtualClient, VirtualClock
 
 MS = 1_000_000
@@ -122,6 +127,54 @@ def test_few_or_light_requests_are_shared_and_others_come_in_portions(monkeypatc
     assert supply.portion_of(client, source, needed) == 1
     needed[1:] = False
     assert supply.portion_of(client, source, needed) is None
+    monkeypatch.setattr(supply, "LISTED", 69)
+    assert supply.portion_of(client, source, needed) == 1
+    needed[0] = False
+    assert supply.portion_of(client, source, needed) is None
+
+
+_FED = (
+    "import runpy; from plimsoll.harness.generator import supply; supply.FEW = supply.HELD = 0; supply.PORTION = 16; "
+    "runpy.run_module('plimsoll.harness.generator.worker', run_name='__main__', alter_sys=True)"
+)
+
+
+def worked(code: str, spec: dict[str, Any]) -> tuple[dict[str, Any], Records]:
+    """What a worker that runs by this code says at the end, and its rows."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps(spec), file=process.stdin, flush=True)
+        ready = json.loads(process.stdout.readline())
+        assert ready["type"] == "ready", ready
+        go = {"type": "go", "t0_ns": time.monotonic_ns() + 400 * MS}
+        print(json.dumps(go), file=process.stdin, flush=True)
+        done = next(found for line in process.stdout if (found := json.loads(line))["type"] == "done")
+    parts, faults = read_segments([Path(spec["segments"])])
+    assert faults == []
+    return done, concat(parts)
+
+
+@pytest.mark.parametrize("kind", ["server", "concurrency"])
+def test_a_worker_whose_requests_are_fed_sends_what_one_that_holds_them_sends(tmp_path: Path, kind: str) -> None:
+    stop = {"min_queries": 120, "max_queries": 120, "min_duration": "0s"}
+    params = {"rate": 400.0} if kind == "server" else {"concurrency": 2}
+    scenario = scenario_of(kind, stop=stop, params=params, warmup="200ms")
+    found = {}
+    for name, code in (("fed", _FED), ("held", _FED.replace("supply.HELD = 0", "supply.HELD = 1 << 30"))):
+        (tmp_path / name).mkdir()
+        done, rows = worked(code, {**spec_of(scenario, protocol="null"), "segments": str(tmp_path / name)})
+        told = [fault for fault in done["faults"] if "payloads were not ready" not in fault]
+        assert told == [], "an endpoint that answers at once may be faster than whoever encodes"
+        order = np.lexsort((rows["query_id"], rows["phase"]))
+        measured = order[rows["phase"][order] == Phase.MEASURE]
+        found[name] = {
+            column: rows[column][measured].tolist() for column in ("query_id", "payload_ix", "n_in", "status")
+        }
+        assert len(rows) > len(measured) == 120
+    assert found["fed"] == found["held"]
 
 
 class Slow:
