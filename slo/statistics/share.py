@@ -162,13 +162,22 @@ class Beyond:
         return below if self.operator in ("<", "<=") else len(ordered) - below
 
 
+class Crowd(NamedTuple):
+    """How the bad values of a run lie in requests that have several: so many requests have ``most`` of theirs bad, and
+    ``square`` is the mean square of what one has beyond its share.
+    """
+
+    most: int
+    square: float
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """Values (``entries``) of the requests of a course: ``at`` int64[records] is the place of each among the ``size``
     int64[requests] that have one; None: their own position.
 
     ``memory`` is that of all values; ``growing`` as of the course; ``errors``: which requests have the worst value,
-    because they failed, where one did.
+    because they failed, where one did. ``crowds``: of values that are elsewhere, who knows how bad ones crowd.
     """
 
     entries: Entries
@@ -177,6 +186,7 @@ class Series:
     memory: Memory
     growing: bool = False
     errors: Blocks | None = None
+    crowds: Callable[[Beyond], Crowd] | None = None
 
     @property
     def nested(self) -> bool:
@@ -188,27 +198,35 @@ class Series:
         do.
         """
         errors = self.errors_of(self.entries.row[failed]) if failed is not None and failed.any() else None
-        counts = None
+        crowd, k = None, int(np.count_nonzero(bad))
         if self.nested:
             row = self.entries.row[bad]
-            counts = np.bincount(row if self.at is None else self.at[row], minlength=len(self.size)).astype(np.float64)
-        return self.counted(int(np.count_nonzero(bad)), counts, errors)
+            counts = np.bincount(row if self.at is None else self.at[row], minlength=len(self.size))
+            crowd = self._crowd(counts.astype(np.float64), k)
+        return self.counted(k, crowd, errors)
 
     def beyond(self, bad: Beyond, errors: Blocks | None = None) -> Counted:
         """Evidence about the bad ones; ``errors`` of them are of failures."""
-        counts = self.by_request(bad.of) if self.nested else None
-        return self.counted(bad.number(self.entries.ordered), counts, errors)
+        k, crowd = bad.number(self.entries.ordered), None
+        if self.nested:
+            crowd = self._crowd(self.by_request(bad.of), k) if self.crowds is None else self.crowds(bad)
+        return self.counted(k, crowd, errors)
 
-    def counted(self, k: int, counts: FloatArray | None, errors: Blocks | None) -> Counted:
-        """Evidence about ``k`` bad values, of nested ones ``counts`` float64[requests] of each."""
+    def _crowd(self, counts: FloatArray, k: int) -> Crowd:
+        """Of float64[requests], the ``k`` bad values of each."""
+        off = counts - k / self.entries.n * self.size
+        return Crowd(int(np.count_nonzero(2 * counts > self.size)), float(np.square(off).mean()))
+
+    def counted(self, k: int, crowd: Crowd | None, errors: Blocks | None) -> Counted:
+        """Evidence about ``k`` bad values, of nested ones with how they ``crowd``."""
         n, within, requests = self.entries.n, 1.0, None
-        if counts is not None:
-            requests = (int(np.count_nonzero(2 * counts > self.size)), len(self.size))
+        if crowd is not None:
+            requests = (crowd.most, len(self.size))
             # Too few to see how values of one request cluster: each request counts as one.
             if len(self.size) < remembered.LEAST:
                 within = n / len(self.size)
             elif 0 < k < n:
-                within = _within(counts - k / n * self.size, self.size, k / n)
+                within = max(1.0, crowd.square / (n / len(self.size) * (k / n) * (1 - k / n)))
         design = self.memory.design / self.memory.within * max(self.memory.within, within)
         return Counted(n, k, design, self.memory, errors=errors, requests=requests, growing=self.growing)
 
@@ -603,7 +621,7 @@ def _by_distance(
         near = min(float(ordered[lower - 1]), _multiple(ordered, float(limit), alpha, scaled))
     if scaled and upper <= len(ordered):
         # What a limit beyond all of them asks beside distance: few failures, and requests enough.
-        rest = laid.counted(0, np.zeros(len(laid.size)) if laid.nested else None, laid.errors)
+        rest = laid.counted(0, Crowd(0, 0.0) if laid.nested else None, laid.errors)
         if p_few(replace(rest, design=1.0), limit) <= alpha:
             far = max(float(ordered[upper - 1]), _far(ordered, laid, float(limit), alpha))
     return near, far

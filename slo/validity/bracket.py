@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -270,20 +270,25 @@ def both_ends(
     """
     if low is None:
         return upper
-    names = frozenset(names) - _LATENESS
-    known = catalogue()
+    end, most = touched(names), int(low.reach_ns[low.records.in_measure].max(initial=0))
+    if end == "unordered":
+        return unordered(upper, most)
+    if end == "failures" and not low.doubtful.any():
+        return upper
+    return combined(upper, judge({"chunks": low.chunks, "times": low.times}.get(end, low.failures)), most)
+
+
+def touched(names: Iterable[str]) -> Literal["chunks", "times", "failures", "unordered"]:
+    """Which records of the lower end (``LowerEnd``) an objective that reads these is judged on; ``unordered``: on none,
+    for lateness moves its values either way.
+    """
+    names, known = frozenset(names) - _LATENESS, catalogue()
     if names & _UNORDERED:
-        return _unordered(upper, low)
+        return "unordered"
     needs = [frozenset(known[name].needs) for name in names if name in known]
     if any(one >= {"due_ns", "chunk_ns"} for one in needs):
-        lower = judge(low.chunks)
-    elif any("due_ns" in one for one in needs) or names & {"rate"}:
-        lower = judge(low.times)
-    elif low.doubtful.any():
-        lower = judge(low.failures)
-    else:
-        return upper
-    return combined(upper, lower, int(low.reach_ns[low.records.in_measure].max(initial=0)))
+        return "chunks"
+    return "times" if any("due_ns" in one for one in needs) or names & {"rate"} else "failures"
 
 
 def names_of(objective: Objective, limits: Sequence[Objective]) -> frozenset[str]:
@@ -358,9 +363,10 @@ def _said(outcome: Outcome, base: ObjectiveVerdict, ends: Ends) -> str:
     )
 
 
-def _unordered(upper: ObjectiveVerdict, low: LowerEnd) -> ObjectiveVerdict:
-    """Of a difference of two latencies neither is an end: it stands while lateness is small against its limit."""
-    most = int(low.reach_ns[low.records.in_measure].max(initial=0))
+def unordered(upper: ObjectiveVerdict, most: int) -> ObjectiveVerdict:
+    """Of a difference of two latencies neither is an end: it stands while lateness, ``most`` ns, is small against its
+    limit.
+    """
     if most <= max(lateness.LAG_FLOOR_NS, 0.1 * upper.threshold) or upper.outcome == "INCONCLUSIVE":
         return upper
     said = (

@@ -10,7 +10,7 @@ module is pure and says nothing about how fast the endpoint was; whether it kept
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -502,18 +502,31 @@ def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
     edges = np.linspace(since, until, BLOCKS + 1)
     arrived = at_most(due_ns, edges)
     flying = arrived - at_most(np.where(done_ns == -1, np.iinfo(np.int64).max, done_ns), edges)
-    arrivals = int(arrived[-1] - arrived[0])
+    took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
+    middle = (since + until) // 2
+    early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
+    return queue((since, until), arrived, flying, (median(early), median(late)), lambda: u_errors(late, early))
+
+
+def queue(
+    window: tuple[int, int],
+    arrived: IntArray,
+    flying: IntArray,
+    medians: tuple[float, float],
+    slower_by: Callable[[], float],
+) -> Backlog | None:
+    """The same by counts at the edges of the blocks of the window: ``arrived`` by each, ``flying`` at each.
+
+    ``medians``: of the latencies of both halves; ``slower_by``: Mann-Whitney's standard errors of the second's.
+    """
+    (since, until), arrivals = window, int(arrived[-1] - arrived[0])
     if arrivals < MIN_ARRIVALS:
         return None
     parts = np.diff(flying).astype(np.float64)
     growth = float(parts.sum())
     error = float(parts.std(ddof=1)) * math.sqrt(BLOCKS)
     statistic = growth / error if error else math.inf * growth if growth else 0.0
-    took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
-    middle = (since + until) // 2
-    early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
-    medians = median(early), median(late)
     slower = medians[1] - medians[0] if math.isfinite(medians[1]) else math.inf
     explained = slower * arrivals / (until - since) > EXPLAINED * growth / 2
-    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and u_errors(late, early) > Z_LIMIT and explained
+    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and slower_by() > Z_LIMIT and explained
     return Backlog(since, until, (int(flying[0]), int(flying[-1])), arrivals, statistic, medians, growing)
