@@ -266,11 +266,15 @@ class Blocks:
 
 def blocks_of(bad: BoolArray) -> Blocks:
     """Cut bad[n] into blocks of nearly equal counts."""
-    n = len(bad)
-    number = max(1, min(BLOCKS, n // MIN_BLOCK))
-    edges = np.linspace(0, n, number + 1).astype(np.int64)
+    n, edges = len(bad), block_edges(len(bad))
     counts = np.add.reduceat(bad, edges[:-1], dtype=np.int64) if n else np.zeros(1, np.int64)
     return Blocks(counts.astype(np.float64), np.diff(edges).astype(np.float64))
+
+
+def block_edges(n: int) -> IntArray:
+    """int64[blocks + 1]: the places at which n entries are cut."""
+    number = max(1, min(BLOCKS, n // MIN_BLOCK))
+    return np.linspace(0, n, number + 1).astype(np.int64)
 
 
 def p_of_blocks(seen: Blocks, limit: Probability, side: Literal["few", "many"]) -> float:

@@ -52,6 +52,12 @@ def _one(bits: int, under: int) -> int:
     return ((1023 - under) << bits) - 1
 
 
+def begins_of(cells: IntArray, bits: int, under: int) -> FloatArray:
+    """float64[n]: where these buckets begin (0: the smallest in size; a negative one where it ends)."""
+    begin = ((np.abs(cells) + _one(bits, under)) << (52 - bits)).view(np.float64)
+    return np.copysign(np.where(cells == 0, 0.0, begin), cells)
+
+
 class Folded:
     """Stands for ``ordered`` float64[n], ascending values that are in no memory: ``len``, ``[rank]``, ``searchsorted``.
 
@@ -100,9 +106,7 @@ class Folded:
 
     @property
     def lows(self) -> FloatArray:
-        cells = np.flatnonzero(self._counts) - self._top
-        begin = ((np.abs(cells) + _one(self._bits, self._under)) << (52 - self._bits)).view(np.float64)
-        return np.copysign(np.where(cells == 0, 0.0, begin), cells)
+        return begins_of(np.flatnonzero(self._counts) - self._top, self._bits, self._under)
 
     @property
     def counts(self) -> IntArray:

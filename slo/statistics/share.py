@@ -289,7 +289,7 @@ def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
 
 
 #: Whole requests may be slow without showing in the ranks of all their values: shares of values below these ranks.
-_LEVELS = (0.9, 0.99)
+LEVELS = (0.9, 0.99)
 
 
 class _Spread(NamedTuple):
@@ -308,7 +308,7 @@ def _spread(laid: Series) -> _Spread:
     if not isinstance(entries.ordered, Folded):
         score = remembered.centred_ranks(entries)
         place = entries.row if at is None else at[entries.row]
-        above = [np.bincount(place[score > level - 0.5], minlength=len(size)).astype(np.float64) for level in _LEVELS]
+        above = [np.bincount(place[score > level - 0.5], minlength=len(size)).astype(np.float64) for level in LEVELS]
         summed = np.bincount(place, score, minlength=len(size)).astype(np.float64)
         return _Spread(summed, float(np.square(score).mean()), tuple(above))
     known = remembered.sample(entries)
@@ -324,7 +324,7 @@ def _spread(laid: Series) -> _Spread:
         return laid.by_request(lambda values: places.twice(values) / twice - mean > level - 0.5)
 
     summed = laid.in_order(sums) / twice - mean * size
-    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, _LEVELS)))
+    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, LEVELS)))
 
 
 def _add(totals: FloatArray, row: IntArray, weights: IntArray | None = None) -> None:
@@ -391,7 +391,11 @@ class Counted:
 
 def counted(bad: BoolArray, growing: bool = False) -> Counted:
     """Evidence about bad[n], in order of due time, of which nothing else is known."""
-    blocks = blocks_of(np.asarray(bad))
+    return counted_in(blocks_of(np.asarray(bad)), growing)
+
+
+def counted_in(blocks: Blocks, growing: bool = False) -> Counted:
+    """The same of blocks of entries in order of due time."""
     n = blocks.n
     return Counted(n, blocks.n_bad, design_effect(blocks), remembered.independent(n), blocks, growing=growing)
 
