@@ -17,7 +17,7 @@ from plimsoll.slo.parts.wire import Digest
 from plimsoll.slo.records.records import FloatArray, IntArray
 from plimsoll.slo.statistics import memory as remembered
 from plimsoll.slo.statistics.memory import LAGS, LEAST, Memory
-from plimsoll.slo.statistics.share import LEVELS
+from plimsoll.slo.statistics.share import LEVELS, crowded
 
 #: Stretches of due time at most.
 BINS = 4096
@@ -88,7 +88,7 @@ def memory_of(told: Digest, knots: int, frame: Frame, in_flight: float) -> Memor
     if n < LEAST:
         return remembered.independent(n)
     mean = float(twice.sum()) / scale / entries
-    each, summed, across, pairs = told["+squares"]
+    each, summed, across, pairs = told["+squares"].tolist()
     cells, taken = twice / scale - mean * sizes, 0.0
     squares = summed / scale**2 - 2 * mean * across / scale + mean * mean * pairs
     order = np.random.default_rng(2).permutation(len(told["&due"]))
@@ -111,11 +111,11 @@ def memory_of(told: Digest, knots: int, frame: Frame, in_flight: float) -> Memor
         return found
     square = each / entries / scale**2 - mean * mean
     within = max(1.0, squares / n / max(square * entries / n, 1e-300))
-    for (k, squared, crossed), _ in zip(told["+crowds"], LEVELS, strict=True):
+    for (k, squared, crossed), _ in zip(told["+crowds"].tolist(), LEVELS, strict=True):
         share = k / entries
         if 0 < share < 1:
             event = (squared - 2 * share * crossed + share * share * pairs) / n
-            within = max(within, event / (entries / n * share * (1 - share)))
+            within = max(within, crowded(event, entries / n, share))
     return Memory(n, found.time, found.own, found.doubt, within)
 
 

@@ -64,7 +64,8 @@ class Rows:
         """As ``plimsoll.slo.verdict.counts.count``."""
         told = self.tally
         place = {text: i for i, text in enumerate(told.named("+text/"))}
-        found = [ErrorCount(*name.split("/", 1)[::-1], n) for name, n in told.named("+error/").items()]
+        named = [(name.partition("/"), n) for name, n in told.named("+error/").items()]
+        found = [ErrorCount(text, status, n) for (status, _, text), n in named]
         found.sort(key=lambda one: (-one.count, Status[one.status], place.get(one.text, len(place))))
         errors = tuple(found[:MAX_ERRORS])
         statuses = told.named("+status/")

@@ -15,6 +15,7 @@ import numpy as np
 from plimsoll.slo.parts.asked import Asked
 from plimsoll.slo.parts.evidence import Rows
 from plimsoll.slo.parts.wire import Digest, Question
+from plimsoll.slo.records.tables import Merged
 from plimsoll.slo.statistics.distribution import nearest
 from plimsoll.slo.validity import strain
 from plimsoll.slo.validity.generator import Check, GeneratorFacts, reasons
@@ -28,10 +29,10 @@ _TOLD = 3
 def health(run: Rows, facts: GeneratorFacts, promised: bool) -> Validity:
     """Judge the generator of all parts; ``promised``: something is, of the run as a whole."""
     told = run.ask(Question("health", run.of, text="judged" if promised else ""))
-    counts = {name: told.whole(f"+{name}") for name in ("planned", "sent", "queries", "stamps", "kernel")}
+    counts = {name: told.whole(f"+{name}") for name in ("rows", "sent", "queries", "stamps", "kernel")}
     left, behind = _flying(run, told, facts)
-    wanted = planned(counts["planned"], facts)
-    mine = of_facts(counts["queries"], counts["planned"], counts["sent"], facts)
+    wanted = planned(counts["rows"], facts)
+    mine = of_facts(counts["queries"], counts["rows"], counts["sent"], facts)
     checks = [*mine, *_of_parts(told, {check.name for check in mine if not check.ok})]
     steady = kept_up(behind)
     share = counts["kernel"] / counts["stamps"] if counts["stamps"] else 0.0
@@ -54,6 +55,7 @@ def health(run: Rows, facts: GeneratorFacts, promised: bool) -> Validity:
         arrivals=max(shapes, key=lambda one: abs(one.moved), default=None),
         backlog=behind,
         unstable=None if steady.ok else steady.reason,
+        merged_chunks=Merged(told.whole("+chunks"), told.whole("+merged"), told.whole(">uncertainty") or None),
         paced=strain.paced(facts),
         pooled=bool(told.whole("+pooled")),
     )

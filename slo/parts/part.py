@@ -220,7 +220,9 @@ def _histogram(part: Part, asked: Question) -> Digest:
         total += float(values.sum())
     cells = np.array(sorted(counts.items()), np.int64).reshape(-1, 2).T
     valued = entries.n - getattr(entries, "failed", 0)
-    if not valued and entries.n and asked.of.name in catalogue():
+    if asked.of.extent:
+        valued = asked.of.extent[1]
+    elif not valued and entries.n and asked.of.name in catalogue():
         records = part.rows(asked.of)
         valued = int((catalogue()[asked.of.name].compute(records)[1] & records.in_measure).any())
     told = {"+n": entries.n, "+missing": getattr(entries, "missing", 0), "+failed": getattr(entries, "failed", 0)}
@@ -293,7 +295,13 @@ def _windowed(due: IntArray, asked: Question) -> BoolArray:
 def _knots(part: Part, asked: Question) -> Digest:
     """The values of the requests that were due in some windows."""
     mine = _windowed(part.rows(asked.of)["due_ns"], asked)
-    return Digest({"&values": np.concatenate([values[mine[row]] for values, row in part.values(asked.of).slabs()])})
+    return Digest(
+        {
+            "&values": np.concatenate(
+                [np.empty(0), *(values[mine[row]] for values, row in part.values(asked.of).slabs())]
+            )
+        }
+    )
 
 
 def _series(part: Part, asked: Question) -> Digest:
@@ -390,17 +398,21 @@ def _health(part: Part, asked: Question) -> Digest:
     issued, taken, left = part.sent
     stamps = issued["stamp"][issued["first_byte_ns"] != -1]
     counts = {
-        "planned": found.planned, "sent": found.sent, "taken": len(taken), "left": len(left),
+        "rows": len(cancelled.planned(part._records)), "sent": found.sent, "taken": len(taken), "left": len(left),
         "queries": len(lateness.firsts(issued["query_id"])), "stamps": len(stamps),
         "kernel": int(np.count_nonzero(stamps == Stamp.KERNEL)), "paced": found.paced, "pooled": found.pooled,
     }  # fmt: skip
     arrays = {f"+{name}": _one(int(number)) for name, number in counts.items()}
     for check in found.checks:
-        if check.name not in ("steady", "min_queries", "min_duration"):
+        if check.name not in ("steady", "all sent", "min_queries", "min_duration"):
             told = f"+kept/{check.name}" if check.ok else f"+broken/{json.dumps(astuple(check))}"
             arrays[told] = _one(1)
     unsaid = found.unstable is not None  # of the backlog the whole is judged
     arrays |= {f"+warning/{text}": _one(1) for text in found.warnings[unsaid:]}
+    gathered = found.merged_chunks
+    arrays |= {"+chunks": _one(gathered.chunks), "+merged": _one(gathered.merged)}
+    if gathered.uncertainty_p99_ns is not None:
+        arrays[">uncertainty"] = _one(gathered.uncertainty_p99_ns)
     if found.arrivals is not None:
         arrays[f"+arrivals/{json.dumps(astuple(found.arrivals))}"] = _one(1)
     planned = cancelled.planned(part._records).without_chunks()

@@ -226,7 +226,7 @@ class Series:
             if len(self.size) < remembered.LEAST:
                 within = n / len(self.size)
             elif 0 < k < n:
-                within = max(1.0, crowd.square / (n / len(self.size) * (k / n) * (1 - k / n)))
+                within = crowded(crowd.square, n / len(self.size), k / n)
         design = self.memory.design / self.memory.within * max(self.memory.within, within)
         return Counted(n, k, design, self.memory, errors=errors, requests=requests, growing=self.growing)
 
@@ -283,7 +283,8 @@ def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
     for above in spread.above:
         share = float(above.sum()) / max(entries.n, 1)
         if 0 < share < 1:
-            within = max(within, _within(above - share * size, size, share))
+            square = float(np.square(above - share * size).mean())
+            within = max(within, crowded(square, float(size.mean()), share))
     found = remembered.of_ranks(summed, along.in_flight, window)
     return replace(bare, memory=replace(found, within=within))
 
@@ -353,11 +354,11 @@ def _places(entries: Entries, along: Course) -> tuple[IntArray, IntArray, IntArr
     return at, size, window
 
 
-def _within(event: FloatArray, size: IntArray, share: float) -> float:
-    """How many values of one request count as one: the spread of their counts against independent ones; at least 1."""
-    if len(size) < 2:
-        return float(max(size.max(initial=1), 1))
-    return max(1.0, float(np.square(event).mean()) / (float(size.mean()) * share * (1 - share)))
+def crowded(square: float, each: float, share: float) -> float:
+    """How many values of one request count as one: the mean square of its bad ones beyond its share, against that of
+    independent ones, ``each`` a request; at least 1.
+    """
+    return max(1.0, square / (each * share * (1 - share)))
 
 
 @dataclass(frozen=True, slots=True)
