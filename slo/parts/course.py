@@ -1,8 +1,8 @@
-"""How long a run remembers, by sums of its parts: ranks added up in stretches of due time, and windows in full.
+"""How long a run remembers, by sums of its parts: ranks added up in cells of due time, and windows in full.
 
-The periodogram of sums in equal stretches of time is that of ``plimsoll.slo.statistics.memory``, whose cells have
-equal counts; sums add up over parts, however requests were dealt to them. What neighbours share needs neighbours:
-requests due in some windows of all parts, in order. docs/evidence/statistics.md has how often such a verdict is wrong.
+Cells have nearly equal counts, as those of ``plimsoll.slo.statistics.memory`` have, and sums add up over parts, however
+requests were dealt to them. What neighbours share needs neighbours: requests due in some windows of all parts, in
+order. docs/evidence/statistics.md has how often such a verdict is wrong.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plimsoll.slo.parts.part import cells_of
 from plimsoll.slo.parts.wire import Digest
 from plimsoll.slo.records.records import FloatArray, IntArray
 from plimsoll.slo.statistics import memory as remembered
 from plimsoll.slo.statistics.memory import LAGS, LEAST, Memory
 from plimsoll.slo.statistics.share import LEVELS, crowded
 
-#: Stretches of due time at most.
-BINS = 4096
+#: Cells at most, and parts of a schedule with changing rates, which are of whole cells.
+CELLS, PARTS = 4096, 16
 #: So many requests at most are looked at in full, in windows of so many.
 SAMPLE, WINDOW = 1 << 16, 128
 #: Values are ranked among so many of them.
@@ -29,9 +30,9 @@ KNOTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``edges`` = (first, last, number) of the stretches of due time, ``windows`` int64[2, k] (begins, ends) of the
-    requests to look at in full; ``whole``: those are all. ``cut`` int64[number]: the part of a schedule with changing
-    rates that each stretch is in; None: its rate is constant.
+    """``edges`` int64[cells + 1]: due times between which nearly equal numbers of requests lie. ``windows`` int64[2, k]
+    (begins, ends) of those to look at in full; ``whole``: they are all. ``cut`` int64[cells]: the part of a schedule
+    with changing rates that each cell is in; None: its rate is constant.
     """
 
     edges: IntArray
@@ -44,35 +45,41 @@ class Frame:
         return self.windows[:, :: max(math.ceil(each), 1)]
 
 
-def frame_of(edges: IntArray, rows: IntArray, planned: bool) -> Frame:
-    """``rows`` int64[number]: requests due in each stretch; ``planned``: due times are a schedule's."""
-    n, (first, last, number) = int(rows.sum()), edges.tolist()
-    at = first + (last + 1 - first) * np.arange(number + 1) / number
+def frame_of(first: int, last: int, rows: IntArray, planned: bool) -> Frame:
+    """``rows`` int64[bins]: requests due in equal stretches from ``first`` to ``last``; ``planned``: due times are a
+    schedule's.
+    """
     before = np.append(0, np.cumsum(rows))
+    n, cells = int(before[-1]), len(rows)
+
+    def due(places: FloatArray) -> IntArray:
+        """When so many requests were due, about."""
+        at = first + (last + 1 - first) * np.arange(cells + 1) / cells
+        return np.asarray(np.interp(places, before, at)).astype(np.int64)
+
+    edges = due(np.linspace(0, n, cells + 1))
     whole = n <= SAMPLE
-    pieces = max(math.ceil(n / WINDOW), 1) if whole else SAMPLE // WINDOW
-    places = np.linspace(0, n, pieces + 1)
-    begins, ends = places[:-1], places[1:]
+    pieces = math.ceil(n / WINDOW) if whole else SAMPLE // WINDOW
+    ends = np.linspace(0, n, pieces + 1)
+    begins, ends = ends[:-1], ends[1:]
     if not whole:
         begins = begins + np.random.default_rng(1).random(pieces) * (n / pieces - WINDOW)
         ends = begins + WINDOW
-    windows = np.interp([begins, ends], before + np.arange(number + 1) * 1e-9, at).astype(np.int64)
+    windows = np.stack([due(begins), due(ends)])
     if whole:
         windows[0, 0], windows[1, -1] = first, last + 1
-    return Frame(edges, windows, whole, _cut(before, at) if planned else None)
+    return Frame(edges, windows, whole, _cut(edges, n) if planned else None)
 
 
-def _cut(before: IntArray, at: FloatArray, parts: int = 16) -> IntArray | None:
-    """The stretches cut into parts of equal counts, if these take times that a constant rate would not give them."""
-    n = int(before[-1])
-    if n // parts < LEAST:
+def _cut(edges: IntArray, n: int) -> IntArray | None:
+    """The cells in parts of equal counts, if these take times that a constant rate would not give them."""
+    cells = len(edges) - 1
+    if n // PARTS < LEAST:
         return None
-    edges = np.unique(np.searchsorted(before, np.arange(1, parts) * n / parts))
-    edges = np.concatenate([[0], edges[(edges > 0) & (edges < len(at) - 1)], [len(at) - 1]])
-    pace = np.diff(at[edges]) / np.maximum(np.diff(before[edges]), 1)
-    if float(np.abs(pace / (pace @ np.diff(before[edges]) / n) - 1).max()) <= 6 / math.sqrt(n // parts):
+    took = np.diff(edges[:: cells // PARTS]).astype(np.float64)
+    if float(np.abs(took / took.mean() - 1).max()) <= 6 / math.sqrt(n // PARTS):
         return None
-    return np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    return np.repeat(np.arange(PARTS), cells // PARTS)
 
 
 def knots_of(values: FloatArray) -> FloatArray:
@@ -99,8 +106,7 @@ def memory_of(told: Digest, knots: int, frame: Frame, in_flight: float) -> Memor
         level = (np.bincount(frame.cut, cells) / held)[frame.cut]
         taken = float((np.square(level) * rows).sum())
         cells = cells - level * rows
-        first, last, number = frame.edges.tolist()
-        score = score - level[np.clip((due - first) * number // (last - first + 1), 0, number - 1)]
+        score = score - level[cells_of(due, frame.edges)]
     variance = (squares - taken) / n
     if variance <= 1e-12:
         return remembered.independent(n)

@@ -18,7 +18,7 @@ from plimsoll.slo.objectives.goodput import Attainment, Goodput, Throughput, per
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import Evidence, beyond, distance
 from plimsoll.slo.parts.asked import Ask, Asked
-from plimsoll.slo.parts.course import BINS, Frame, frame_of, knots_of, memory_of
+from plimsoll.slo.parts.course import CELLS, PARTS, Frame, frame_of, knots_of, memory_of
 from plimsoll.slo.parts.part import INFINITE
 from plimsoll.slo.parts.wire import Digest, Of, Question
 from plimsoll.slo.records.records import Status
@@ -117,8 +117,9 @@ class Rows:
     @cached_property
     def frame(self) -> Frame:
         n, told = self.tally.whole("+measured"), self.tally
-        edges = np.array([told["<due"][0], told[">due"][0], min(BINS, n)])
-        return frame_of(edges, self.ask(Question("rows", self.of, {"edges": edges}))["+rows"], self._planned)
+        first, last = int(told["<due"][0]), int(told[">due"][0])
+        edges = np.array([first, last, min(CELLS, n - n % PARTS or n)])
+        return frame_of(first, last, self.ask(Question("rows", self.of, {"edges": edges}))["+rows"], self._planned)
 
     # -- values --------------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,11 @@ def bins_of(times: IntArray, edges: IntArray) -> IntArray:
     return np.asarray(np.clip((times - first) * number // (last - first + 1), 0, number - 1))
 
 
+def cells_of(times: IntArray, edges: IntArray) -> IntArray:
+    """int64[n]: between which two of the edges, ascending, each time is; none lies outside."""
+    return np.asarray(np.searchsorted(edges[1:-1], times, side="right"))
+
+
 def _one(number: int) -> IntArray:
     return np.array([number], np.int64)
 
@@ -305,7 +310,7 @@ def _knots(part: Part, asked: Question) -> Digest:
 
 
 def _series(part: Part, asked: Question) -> Digest:
-    """Ranks among some knots: their sums by stretches of due time, their squares, and those of requests in windows."""
+    """Ranks among some knots: their sums by cells of due time, their squares, and those of requests in windows."""
     records, entries, knots = part.rows(asked.of), part.values(asked.of), asked.arrays["knots"]
     places, n = Places(knots, many=False), len(records)
     twice, above = np.zeros(n), np.zeros((len(LEVELS), n))
@@ -319,8 +324,9 @@ def _series(part: Part, asked: Question) -> Digest:
             np.add.at(counts, row[rank > 2 * level * len(knots)], 1)
     rows = np.flatnonzero(sizes)
     due, twice, sizes, above = records["due_ns"][rows], twice[rows], sizes[rows], above[:, rows]
-    edges, place = asked.arrays["edges"], bins_of(due, asked.arrays["edges"])
-    bins = [np.bincount(place, weights, minlength=int(edges[2])) for weights in (None, sizes, twice)]
+    edges = asked.arrays["edges"]
+    place = cells_of(due, edges)
+    bins = [np.bincount(place, weights, minlength=len(edges) - 1) for weights in (None, sizes, twice)]
     crowds = [[float((one * other).sum()) for other in (np.ones(len(one)), one, sizes)] for one in above]
     mine = _windowed(due, asked)
     return Digest(

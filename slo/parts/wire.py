@@ -126,19 +126,26 @@ class Question:
 
 def _packed(about: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     small = {name: _small(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    listed = [[name, _TYPES.index(array.dtype), array.shape] for name, array in small.items()]
+    listed = [[name, _TYPES.index(array.dtype), base, array.shape] for name, (array, base) in small.items()]
     head = json.dumps([about, listed]).encode()
-    body = b"".join([head, *(array.tobytes() for array in small.values())])
+    body = b"".join([head, *(array.tobytes() for array, _ in small.values())])
     return _MAGIC + struct.pack("<QI", len(body), len(head)) + zlib.compress(body, 6)
 
 
-def _small(array: Array) -> Array:
-    """Whole numbers in the least bytes that hold all of them."""
+def _small(array: Array) -> tuple[Array, int | None]:
+    """Whole numbers in the least bytes that hold all of them, or what each adds to the one before, from a number on."""
     if array.dtype.kind == "f":
-        return array.astype("<f8")
-    low, high = int(array.min(initial=0)), int(array.max(initial=0))
-    fits = [kind for kind in _TYPES[1:] if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max]
-    return array.astype(fits[-1])
+        return array.astype("<f8"), None
+    whole = array.astype(np.int64)
+    base = int(whole.flat[0]) if whole.size else 0
+    steps = np.diff(whole, prepend=base, axis=-1)  # beyond 64 bits one comes round again as it is added up
+    kinds = _kind(whole), _kind(steps)
+    return (steps.astype(kinds[1]), base) if kinds[1].itemsize < kinds[0].itemsize else (whole.astype(kinds[0]), None)
+
+
+def _kind(whole: IntArray) -> np.dtype[Any]:
+    low, high = int(whole.min(initial=0)), int(whole.max(initial=0))
+    return [kind for kind in _TYPES[1:] if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max][-1]
 
 
 def _unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -152,11 +159,14 @@ def _unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
             raise ValueError("another length")
         about, listed = json.loads(body[:heading])
         arrays, at = {}, heading
-        for name, kind, shape in listed:
+        for name, kind, base, shape in listed:
+            if not isinstance(name, str):
+                raise TypeError("a name that is none")
             count = math.prod(shape)
             array = np.frombuffer(body, _TYPES[kind], count, at).reshape(shape)
-            arrays[name] = array if kind == 0 else array.astype(np.int64)
+            whole = array if kind == 0 else array.astype(np.int64)
+            arrays[name] = whole if base is None else np.cumsum(whole, axis=-1) + base
             at += array.nbytes
-    except (ValueError, TypeError, IndexError, struct.error, zlib.error, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error, RecursionError) as error:
         raise ValueError(f"bytes that are no message of a part ({error}): use one version of Plimsoll") from error
     return about, arrays

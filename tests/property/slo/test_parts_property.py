@@ -4,7 +4,10 @@ for bit, however the rows were dealt.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,14 +22,16 @@ from plimsoll.slo.judge import judge
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.parts import asked as order
-from plimsoll.slo.parts import evidence
+from plimsoll.slo.parts import course, evidence
 from plimsoll.slo.parts.judge_parts import JudgedParts, judge_parts
 from plimsoll.slo.parts.part import Part
 from plimsoll.slo.parts.wire import Digest, Of, Question, merge
 from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns
+from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import Memory, independent
 from plimsoll.slo.validity.generator import GeneratorFacts
+from tests.bench.parts import mm1, rows_of, run_of
 from tests.memory_held import memory_held
 from tests.property.slo.slo_strategies import build
 from tests.property.slo.slo_strategies import rows as drawn_rows
@@ -109,19 +114,12 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(order, "FEW", request.param)
 
 
-def same_course(records: Records) -> None:
-    """Nothing to do with parts: a run whose due times are all different has one order."""
-    due = records["due_ns"][records.in_measure]
-    assert len(np.unique(due)) == len(due)
-
-
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(("seed", "k"), [(0, 1), (1, 4), (2, 4), (3, 7), (4, 40)])
 def test_counts_percentiles_bounds_and_ratios_of_parts_are_those_of_the_whole(seed: int, k: int) -> None:
     """With the memory given: that alone is estimated otherwise than from rows. Texts, p values and bounds included."""
     promises = Promises(tuple(map(parse, PROMISED)))
     parts = dealt(made(seed, 300 + 97 * seed), k, seed)
-    same_course(concat(parts))
     with memory_given():
         whole, found = judge(concat(parts), FACTS, promises), in_parts(parts, promises)
     assert found.counts == whole.counts
@@ -168,6 +166,54 @@ def test_whatever_befell_requests_what_parts_say_is_true_of_the_whole(
             mine_, theirs_ = getattr(mine, name), getattr(theirs, name)
             if not (mine.bracket and theirs.bracket):  # the lower end may be the one that is told
                 assert mine_ == theirs_ or (math.isnan(mine_) and math.isnan(theirs_)), (mine.text, name)
+
+
+@pytest.mark.parametrize("sample", [course.SAMPLE, 256])
+def test_the_memory_does_not_depend_on_who_measured_what(sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do the bounds: sums of whole numbers add up in any order."""
+    monkeypatch.setattr(course, "SAMPLE", sample)
+    records = made(3, 2000)
+    found = [in_parts(dealt(records, k, k), Promises(tuple(map(parse, PROMISED)))) for k in (1, 4, 40)]
+    for metric in ("latency", "itl", "output_rate"):
+        assert len({str(one.rows.series(metric).memory) for one in found}) == 1
+        assert len({str(one.percentile(metric, "0.9")) for one in found}) == 1
+    assert found[0].verdict == found[1].verdict == found[2].verdict
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_run_that_is_looked_at_in_full_remembers_as_long_as_its_rows_say(cut: bool) -> None:
+    """Up to the place of the cells' edges, and twice as many of them; with a rate that rises as well."""
+    rng = np.random.default_rng(5)
+    gaps, took = mm1(rng, 8000, 0.8)
+    records = run_of(gaps * (np.linspace(2, 0.5, 8000) if cut else 1.0), took)
+    along = share.course(records, planned=True)
+    assert (along.window is not None) == cut
+    latency = (records["done_ns"] - records["due_ns"]).astype(np.float64)
+    whole, rows = share.series(latency, np.arange(8000), along).memory, rows_of(dealt(records, 4, 1))
+    mine = rows.series("latency").memory
+    assert (rows.frame.cut is not None) == cut
+    assert mine.requests == whole.requests
+    assert mine.design == pytest.approx(whole.design, rel=0.15)
+    assert mine.doubt == whole.doubt == 1.0
+
+
+def test_values_of_one_request_that_are_slow_together_count_as_one() -> None:
+    rng = np.random.default_rng(6)
+    due = np.cumsum(rng.integers(1, 20, 2000)) * MS
+    pace = rng.lognormal(2, 1, 2000)
+    gaps = (pace[:, None] * rng.uniform(0.9, 1.1, (2000, 20)) * MS).astype(np.int64)
+    chunks = (due[:, None] + np.cumsum(gaps, axis=1)).tolist()
+    records = from_columns(
+        2000, due_ns=due, sent_ns=due, ready_ns=due, done_ns=[one[-1] for one in chunks], chunks=chunks
+    )
+    whole = measure(catalogue()["itl"], records)
+    theirs, mine = share.lay(whole, share.course(records)), rows_of(dealt(records, 5, 2)).series("itl")
+    assert theirs.memory.within > 10
+    assert mine.memory.within == pytest.approx(theirs.memory.within, rel=0.02)
+    bad = share.Beyond(">", 20.0 * MS)
+    one, other = mine.beyond(bad), theirs.beyond(bad)
+    assert (one.n, one.bad, one.requests) == (other.n, other.bad, other.requests)
+    assert one.design == pytest.approx(other.design, rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -248,13 +294,29 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
             read(b"PLd1" + data)
 
 
+@given(st.binary(min_size=1, max_size=6), st.integers(0, 10_000))
+def test_a_damaged_message_is_refused_or_read_and_nothing_else(damage: bytes, at: int) -> None:
+    whole = Question("below", Of("itl"), {"keys": np.arange(30) * 1000, "limit": np.array([1.5])}).to_bytes()
+    body = bytearray(zlib.decompress(whole[16:]))
+    body[at % len(body) : at % len(body) + len(damage)] = damage
+    (heading,) = struct.unpack("<I", whole[12:16])
+    message = whole[:4] + struct.pack("<QI", len(body), heading) + zlib.compress(bytes(body))
+    for read in (Digest.from_bytes, Question.from_bytes):
+        with contextlib.suppress(ValueError):
+            read(message)
+
+
 def test_questions_and_digests_survive_the_wire() -> None:
     some = {"+n": np.array([1 << 40]), "&values": np.array([0.1, math.inf]), "#cells": np.array([[1, 9], [2, 300]])}
     digest = Digest.from_bytes(Digest(some).to_bytes())
     assert {name: array.tolist() for name, array in digest.arrays.items()} == {k: v.tolist() for k, v in some.items()}
-    asked = Question("below", Of("itl", "times", True, False, (5, 60, 2)), {"keys": np.arange(3)}, "<")
+    keys = np.array([-(1 << 63), -5, (1 << 63) - 1])
+    asked = Question("below", Of("itl", "times", True, False, (5, 60, 2)), {"keys": keys}, "<")
     back = Question.from_bytes(asked.to_bytes())
-    assert (back.kind, back.of, back.text, back.arrays["keys"].tolist()) == ("below", asked.of, "<", [0, 1, 2])
+    assert (back.kind, back.of, back.text, back.arrays["keys"].tolist()) == ("below", asked.of, "<", keys.tolist())
+    rising = np.arange(10_000) * 3 + 10**15
+    assert len(Digest({"&due": rising}).to_bytes()) < 200
+    assert np.array_equal(Digest.from_bytes(Digest({"&due": rising}).to_bytes())["&due"], rising)
     twice = merge([Digest(some), Digest(some)])
     assert twice["#cells"].tolist() == [[1, 9], [4, 600]]
     with pytest.raises(ValueError, match="nobody here answers"):
