@@ -66,10 +66,13 @@ class Part:
 
     def answer(self, question: bytes) -> bytes:
         """The digest that answers. Raises ValueError for what is no question, or asks for what is not there."""
-        asked = Question.from_bytes(question)
+        return self.digest(Question.from_bytes(question)).to_bytes()
+
+    def digest(self, asked: Question) -> Digest:
+        """The same, of what is no bytes."""
         if asked.kind not in _ANSWERS:
             raise ValueError(f"nobody here answers {asked.kind!r}: use one version of Plimsoll everywhere")
-        return _ANSWERS[asked.kind](self, asked).to_bytes()
+        return _ANSWERS[asked.kind](self, asked)
 
     @cached_property
     def _again(self) -> Records:

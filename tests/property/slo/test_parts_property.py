@@ -31,7 +31,7 @@ from plimsoll.slo.records.records import Phase, Records, Status, concat, from_co
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import Memory, independent
 from plimsoll.slo.validity.generator import GeneratorFacts
-from tests.bench.parts import mm1, rows_of, run_of
+from tests.bench.parts import ALLOWED, cell, mm1, rows_of, run_of
 from tests.memory_held import memory_held
 from tests.property.slo.slo_strategies import build
 from tests.property.slo.slo_strategies import rows as drawn_rows
@@ -323,3 +323,16 @@ def test_questions_and_digests_survive_the_wire() -> None:
         Part(made(1, 9), FACTS).answer(Question("rows of all").to_bytes())
     with pytest.raises(ValueError, match="began anew"):
         Part(made(1, 9), FACTS).answer(Question("tally", Of(end="times")).to_bytes())
+
+
+@pytest.mark.parametrize("name", ["M/M/1 0.7", "AR(1) 0.95", "i.i.d."])
+def test_a_verdict_by_sums_of_parts_keeps_its_level(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of docs/evidence/statistics.md, small: windows hold an eighth of the requests."""
+    monkeypatch.setattr(course, "SAMPLE", 3000 // 8)
+    runs = 60
+    found, ratio = cell(name, 3000, 3, runs)
+    assert np.median(ratio) == pytest.approx(1.0, abs=0.1)
+    most = runs * (0.05 + 3 * math.sqrt(0.05 * 0.95 / runs))
+    for allowed in ALLOWED:
+        for outcome in ("PASS", "FAIL"):
+            assert found[allowed, "parts", outcome] <= most, (allowed, outcome)
