@@ -227,7 +227,7 @@ class _Judge:
 
     def _ratio(self, objective: Objective, rows: Rows) -> ObjectiveVerdict:
         good, far = rows.goodput, None
-        if objective.indicator != "good" or not good.attainment:
+        if objective.indicator != "good" or not good.attainment or not good.n:
             seen = rows.shares(objective.indicator)
         else:
             laid, failed = rows.severity()
