@@ -34,7 +34,7 @@ def memory_held() -> Iterator[None]:
 
     with (
         mock.patch.object(share, "lay", laid),
-        mock.patch.object(share, "_within", return_value=1.0),
+        mock.patch.object(share, "crowded", return_value=1.0),
         mock.patch.object(evidence, "of_ranks", slices),
     ):
         yield

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache, partial
 from importlib.metadata import EntryPoint
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -198,6 +198,31 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
     return nothing if found is None else found
 
 
+class Extent(NamedTuple):
+    """Of the lists of a run: the longest, all their entries, and how many requests lack some because they failed."""
+
+    longest: int
+    had: int
+    failed: int
+
+
+def extent(indicator: Indicator, records: Records) -> Extent:
+    """That of an indicator of lists in some of a run's records."""
+    lists, _, extra = _sized(indicator, records, small=True)
+    return Extent(int(lists.sizes.max(initial=0)), int(lists.sizes.sum()), len(extra))
+
+
+def measure_part(indicator: Indicator, records: Records, run: Extent | None = None) -> Measured:
+    """``measure`` of some records of a run in which other records have values; ``run``: the extent of all its lists."""
+    found = (
+        _of_requests(indicator, records, False)
+        if indicator.scope == "request"
+        else _of_lists(indicator, records, False, run)
+    )
+    assert found is not None
+    return found
+
+
 def _of_requests(indicator: Indicator, records: Records, lenient: bool) -> Measured | None:
     """One value a record at most; None where nothing applies."""
     ok, measured = records.ok, records.in_measure
@@ -236,15 +261,32 @@ def _punished(indicator: Indicator, records: Records, has_value: BoolArray) -> B
     return np.asarray(punished)
 
 
-def _of_lists(indicator: Indicator, records: Records, lenient: bool) -> Measured | None:
+def _of_lists(indicator: Indicator, records: Records, lenient: bool, run: Extent | None = None) -> Measured | None:
     """Several values a record; None where nothing applies.
 
     One pass tells how many each record has, and counts them by their size if they are more than memory should hold.
     Later passes make them anew, with those that failed requests lack.
     """
     ok, measured = records.ok, records.in_measure
-    lists = _Lists(indicator, records, measured, *(np.zeros(len(records), np.int64) for _ in range(2)))
-    small = int(list_lengths(indicator.scope, records).sum()) <= HELD
+    lists, folded, extra = _sized(indicator, records, int(list_lengths(indicator.scope, records).sum()) <= HELD)
+    has_value = lists.sizes > 0
+    if lenient and _unknown(indicator, has_value, ok & measured):
+        return None
+    missing, failed = int(np.count_nonzero(measured & ok & ~has_value)), 0
+    if len(extra):
+        whole = run or Extent(int(lists.sizes.max(initial=0)), int(lists.sizes.sum()), len(extra))
+        lists.lost[extra] = _lost(lists.sizes[extra], whole)
+        np.add(lists.sizes, lists.lost, out=lists.sizes)
+        failed = int(lists.lost.sum())
+    if folded is not None:
+        folded.add_equal(indicator.worst, failed)
+        return Measured(Entries(again=lists.slabs, folded=folded, sizes=lists.sizes), missing, failed)
+    return Measured(Entries(gathered(lists.slabs()), sizes=lists.sizes), missing, failed)
+
+
+def _sized(indicator: Indicator, records: Records, small: bool) -> tuple[_Lists, Folded | None, IntArray]:
+    """(lists with the sizes that they have, their values counted unless they are few, rows int64[k] that lack some)."""
+    lists = _Lists(indicator, records, records.in_measure, *(np.zeros(len(records), np.int64) for _ in range(2)))
     folded = None if small else Folded(lists.slabs)
     for values, row in lists.slabs():
         first = int(row[0]) if len(row) else 0
@@ -252,19 +294,7 @@ def _of_lists(indicator: Indicator, records: Records, lenient: bool) -> Measured
         lists.sizes[first : first + len(found)] += found
         if folded is not None:
             folded.add(values)
-    has_value = lists.sizes > 0
-    if lenient and _unknown(indicator, has_value, ok & measured):
-        return None
-    missing, failed = int(np.count_nonzero(measured & ok & ~has_value)), 0
-    extra = np.flatnonzero(_punished(indicator, records, has_value))
-    if len(extra):
-        lists.lost[extra] = _lost(lists.sizes, extra)
-        np.add(lists.sizes, lists.lost, out=lists.sizes)
-        failed = int(lists.lost.sum())
-    if folded is not None:
-        folded.add_equal(indicator.worst, failed)
-        return Measured(Entries(again=lists.slabs, folded=folded, sizes=lists.sizes), missing, failed)
-    return Measured(Entries(gathered(lists.slabs()), sizes=lists.sizes), missing, failed)
+    return lists, folded, np.flatnonzero(_punished(indicator, records, lists.sizes > 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,14 +407,13 @@ def successes(indicator: Indicator, records: Records, found: Measured) -> Entrie
     return None if len(folded) == found.n else Entries(again=slabs, folded=folded)
 
 
-def _lost(had: IntArray, failed: IntArray) -> IntArray:
-    """How many gaps each failed request lacks of the longest answer: at least one.
+def _lost(had: IntArray, run: Extent) -> IntArray:
+    """How many gaps each failed request lacks of the run's longest answer: at least one.
 
     All together never many more than all gaps that there are: beyond that half of the values no number changes a
     verdict on a high percentile, and memory is finite.
     """
-    most = max(int(had.sum()), _PLENTY) // len(failed) + 1
-    lost: IntArray = np.clip(int(had.max(initial=0)) - had[failed], 1, most)
+    lost: IntArray = np.clip(run.longest - had, 1, max(run.had, _PLENTY) // run.failed + 1)
     return lost
 
 

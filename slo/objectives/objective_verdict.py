@@ -19,7 +19,7 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import Measured, catalogue, measure, succeeded, successes
 from plimsoll.slo.metrics.word_errors import word_error_rate
-from plimsoll.slo.objectives.goodput import Goodput, against, entries, failing, over, throughput
+from plimsoll.slo.objectives.goodput import Goodput, Throughput, against, entries, failing, over, throughput
 from plimsoll.slo.objectives.objective import Objective, Promise, show
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
@@ -164,15 +164,15 @@ def judge_objective(
     if objective.quantile is not None:
         return _percentile(objective, records, objective.quantile, confidence, along)
     measured = measure(catalogue()[objective.indicator], records, judged=True)
-    if measured.n == 0:
-        return _no_data(objective, measured, confidence)
-    return _with_failures(_fact(objective, measured, confidence), objective, records, measured)
+    return _with_failures(fact_of(objective, measured, confidence), objective, records, measured)
 
 
 def _with_failures(
     found: ObjectiveVerdict, objective: Objective, records: Records, measured: Measured
 ) -> ObjectiveVerdict:
     """The same, with how many are failures and what the successful ones alone show."""
+    if not measured.n:
+        return found
     indicator = catalogue()[objective.indicator]
     alone = successes(indicator, records, measured)
     if alone is None:
@@ -183,10 +183,10 @@ def _with_failures(
         if objective.quantile is not None:
             bad &= ~np.asarray(objective.met_by(values))
         failed += int(np.count_nonzero(bad))
-    return replace(found, failed=failed, observed_ok=_statistic(objective, alone) if alone.n else None)
+    return replace(found, failed=failed, observed_ok=statistic(objective, alone) if alone.n else None)
 
 
-def _statistic(objective: Objective, entries: Entries) -> float:
+def statistic(objective: Objective, entries: Entries) -> float:
     """The percentile, mean or extreme of values."""
     if objective.quantile is not None:
         return quantile(entries.ordered, objective.quantile)
@@ -272,6 +272,14 @@ def _percentile(
     objective: Objective, records: Records, p: Fraction, confidence: sure.Probability, along: share.Course
 ) -> ObjectiveVerdict:
     known = evidence_of(objective, records, along)
+    found = percentile_of(objective, known, p, confidence, along)
+    return _with_failures(found, objective, records, known.measured if isinstance(known, Evidence) else known)
+
+
+def percentile_of(
+    objective: Objective, known: Measured | Evidence, p: Fraction, confidence: sure.Probability, along: share.Course
+) -> ObjectiveVerdict:
+    """The verdict on a promised percentile by what is known of its values; ``along``: how long they took to send."""
     if not isinstance(known, Evidence):
         return _no_data(objective, known, confidence)
     assert objective.allowed is not None
@@ -284,13 +292,12 @@ def _percentile(
         scaled=known.far is not None,
         floor=-math.inf if catalogue()[objective.indicator].signed else 0.0,
     )
-    observed = _statistic(objective, known.measured)
+    observed = statistic(objective, known.measured)
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
     )
-    found = _shown(objective, test, observed, (low, high), detail, along, missing=known.measured.missing)
-    return _with_failures(found, objective, records, known.measured)
+    return _shown(objective, test, observed, (low, high), detail, along, missing=known.measured.missing)
 
 
 def distance(objective: Objective, ordered: Ordered, laid: share.Series) -> Distance | None:
@@ -357,9 +364,11 @@ def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
     return round(test.n_needed / test.n * along.span_ns)
 
 
-def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
+def fact_of(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
     """Mean, max or min, as observed."""
-    observed = _statistic(objective, measured)
+    if not measured.n:
+        return _no_data(objective, measured, confidence)
+    observed = statistic(objective, measured)
     if objective.statistic == "mean":
         interval = sure.mean_interval(measured.ordered, confidence, sides=1)
         note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
@@ -376,15 +385,28 @@ def _ratio(
 ) -> ObjectiveVerdict:
     """A share of all measured requests, tested on those that count against it."""
     bad, rows = against(objective.indicator, records, good.good)
+    seen, far = of_entries(objective, bad, rows, good, along) if len(rows) else (share.counted(bad), None)
+    whole = succeeded(catalogue()["frame_missed"], records) if objective.indicator == "frame_missed" else records.ok
+    return ratio_of(objective, seen, far, int(np.count_nonzero(bad & ~whole[rows])), confidence, along)
+
+
+def ratio_of(
+    objective: Objective,
+    seen: share.Counted,
+    far: Distance | None,
+    failed: int,
+    confidence: sure.Probability,
+    along: share.Course,
+) -> ObjectiveVerdict:
+    """The verdict on a promised share by the evidence on it; ``failed`` of what counts against it did not succeed."""
     upward = objective.operator in ("<=", "<")
     limit = objective.allowed
     assert limit is not None
-    if not len(rows):
+    if not seen.n:
         detail = "nothing was measured; see the errors of the run, then measure again"
         if objective.indicator == "frame_missed":
             detail = "no query had a deadline: give params.frame_interval"
         return no_data(objective, detail, sure.n_needed(0, 0, limit, confidence), p_pass=1.0, p_fail=1.0)
-    seen, far = of_entries(objective, bad, rows, good, along)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval
     interval = (low, high) if upward else (1.0 - high, 1.0 - low)
@@ -393,8 +415,6 @@ def _ratio(
         f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
         f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
     )
-    whole = succeeded(catalogue()["frame_missed"], records) if objective.indicator == "frame_missed" else records.ok
-    failed = int(np.count_nonzero(bad & ~whole[rows]))
     return _shown(objective, test, observed, interval, detail, along, failed=failed)
 
 
@@ -411,20 +431,24 @@ def of_entries(
 
 
 def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVerdict:
-    """A rate over the run's span, as observed."""
-    done = throughput(records)
+    measured = records.in_measure
+    # Tokens were counted, but only of requests that failed; or what failed might have counted some.
+    counted = bool((((records["n_out"] >= 0) | ~records.ok) & measured).any())
+    return rate_of(objective, throughput(records), good, counted, int(np.count_nonzero(~records.ok & measured)))
+
+
+def rate_of(objective: Objective, done: Throughput, good: Goodput, counted: bool, failed: int) -> ObjectiveVerdict:
+    """A rate over the run's span, as observed. ``counted``: some request counted tokens, or might have."""
     observed: float | None = {
         "good": good.goodput_per_s,
         "ok": done.requests_per_s,
         "output_tokens": done.output_tokens_per_s,
     }[objective.indicator]
-    measured = records.in_measure
-    if observed is None and (((records["n_out"] >= 0) | ~records.ok) & measured).any():
-        observed = 0.0  # tokens were counted, but only of requests that failed; or what failed might have counted some
+    if observed is None and counted:
+        observed = 0.0
     if observed is None or good.n == 0:
         what = "no request counted its tokens" if good.n else "nothing was measured"
         return no_data(objective, f"{what}, so there is no rate. Drop the objective, or measure what has one")
     over = show(done.span_ns, "ns")
     detail = f"{show(observed, 'per_s')} over {over}, from t0 to the last answer; judged as observed"
-    failed = int(np.count_nonzero(~records.ok & measured))
     return as_observed(objective, observed, (observed, observed), good.n, detail, failed=failed)

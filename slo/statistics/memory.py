@@ -177,26 +177,37 @@ def of_ranks(score: FloatArray, in_flight: float = 0.0, cut: IntArray | None = N
     variance = float(np.square(score).mean())
     if variance <= 0.0:
         return independent(n)
-    time, sure = _spectral(score, variance, 1 if cut is None else int(cut[-1]) + 1)
+    edges = np.linspace(0, n, min(n, CELLS) + 1).astype(np.int64)[:-1]
+    cells = np.add.reduceat(score, edges) if n > CELLS else score
     lagged = np.array([float(score[lag:] @ score[:-lag]) for lag in range(1, LAGS[-1] + 1)]) / (n * variance)
+    return of_cells(cells, n, variance, lagged, n, in_flight, 1 if cut is None else int(cut[-1]) + 1)
+
+
+def of_cells(
+    cells: FloatArray, n: int, variance: float, lagged: FloatArray, seen: int, in_flight: float, lowest: int
+) -> Memory:
+    """The same of ``n`` scores of this variance that are added up to cells, in order of time.
+
+    ``lagged`` float64[LAGS[-1]]: their autocorrelations, from ``seen`` of them. ``lowest``: windows whose means are
+    taken out.
+    """
+    time, sure = _spectral(cells, n * variance, lowest)
     sums = np.cumsum(lagged)
-    errors = max(float(sums[lag - 1]) * math.sqrt(n / lag) for lag in LAGS)
+    errors = max(float(sums[lag - 1]) * math.sqrt(seen / lag) for lag in LAGS)
     doubt = 1.0 if sure else min(max((errors - DOUBT[0]) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
-    turnover = 1 + 2 * max(float(lagged[0]) - SHARED / math.sqrt(n), 0.0) * in_flight
+    turnover = 1 + 2 * max(float(lagged[0]) - SHARED / math.sqrt(seen), 0.0) * in_flight
     return Memory(n, max(time, turnover), time, doubt)
 
 
-def _spectral(score: FloatArray, variance: float, lowest: int) -> tuple[float, bool]:
-    """The largest mean of the first K periodogram ordinates over the variance, and whether one is beyond independence.
+def _spectral(cells: FloatArray, squares: float, lowest: int) -> tuple[float, bool]:
+    """The largest mean of the first K periodogram ordinates over the variance (``squares``: that of all scores), and
+    whether one is beyond independence.
 
     Windows taken out beforehand leave nothing in the first ``lowest`` ordinates: rungs begin above them.
     """
     from plimsoll.slo.statistics.special import gammaincinv
 
-    n = len(score)
-    edges = np.linspace(0, n, min(n, CELLS) + 1).astype(np.int64)[:-1]
-    cells = np.add.reduceat(score, edges) if n > CELLS else score
-    power = np.square(np.abs(np.fft.rfft(cells)[1:])) / (n * variance)
+    power = np.square(np.abs(np.fft.rfft(cells)[1:])) / squares
     total = np.cumsum(power)
     first = lowest if lowest > 1 else 0
     means: list[float] = []
@@ -255,11 +266,15 @@ class Blocks:
 
 def blocks_of(bad: BoolArray) -> Blocks:
     """Cut bad[n] into blocks of nearly equal counts."""
-    n = len(bad)
-    number = max(1, min(BLOCKS, n // MIN_BLOCK))
-    edges = np.linspace(0, n, number + 1).astype(np.int64)
+    n, edges = len(bad), block_edges(len(bad))
     counts = np.add.reduceat(bad, edges[:-1], dtype=np.int64) if n else np.zeros(1, np.int64)
     return Blocks(counts.astype(np.float64), np.diff(edges).astype(np.float64))
+
+
+def block_edges(n: int) -> IntArray:
+    """int64[blocks + 1]: the places at which n entries are cut."""
+    number = max(1, min(BLOCKS, n // MIN_BLOCK))
+    return np.linspace(0, n, number + 1).astype(np.int64)
 
 
 def p_of_blocks(seen: Blocks, limit: Probability, side: Literal["few", "many"]) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,6 +50,12 @@ def buckets(values: FloatArray, bits: int = BITS, under: int = 0) -> IntArray:
 def _one(bits: int, under: int) -> int:
     """What a value's leading bits are above its bucket."""
     return ((1023 - under) << bits) - 1
+
+
+def begins_of(cells: IntArray, bits: int, under: int) -> FloatArray:
+    """float64[n]: where these buckets begin (0: the smallest in size; a negative one where it ends)."""
+    begin = ((np.abs(cells) + _one(bits, under)) << (52 - bits)).view(np.float64)
+    return np.copysign(np.where(cells == 0, 0.0, begin), cells)
 
 
 class Folded:
@@ -99,9 +106,7 @@ class Folded:
 
     @property
     def lows(self) -> FloatArray:
-        cells = np.flatnonzero(self._counts) - self._top
-        begin = ((np.abs(cells) + _one(self._bits, self._under)) << (52 - self._bits)).view(np.float64)
-        return np.copysign(np.where(cells == 0, 0.0, begin), cells)
+        return begins_of(np.flatnonzero(self._counts) - self._top, self._bits, self._under)
 
     @property
     def counts(self) -> IntArray:
@@ -227,9 +232,9 @@ class Mapped:
     least and the greatest of the ordered values. Ranks and counts are those of the mapped array, to the last bit.
     """
 
-    def __init__(self, ordered: Folded, of: Callable[[FloatArray], FloatArray], falls: bool) -> None:
+    def __init__(self, ordered: Standing, of: Callable[[FloatArray], FloatArray], falls: bool) -> None:
         self._ordered, self._of, self._falls = ordered, of, falls
-        self._edges = _keys(np.asarray(ordered[np.array([0, -1])])) if len(ordered) else np.zeros(2, np.int64)
+        self._edges = keys_of(np.asarray(ordered[np.array([0, -1])])) if len(ordered) else np.zeros(2, np.int64)
 
     def __len__(self) -> int:
         return len(self._ordered)
@@ -254,27 +259,37 @@ class Mapped:
         low, high = np.full(len(limits), self._edges[0]), np.full(len(limits), self._edges[1] + 1)
         while bool((low < high).any()):
             middle = (low >> 1) + (high >> 1) + (low & high & 1)  # their difference may have no place in 64 bits
-            before = counts(_values(np.minimum(middle, self._edges[1]))) != self._falls
+            before = counts(values_of(np.minimum(middle, self._edges[1]))) != self._falls
             low, high = np.where((low < high) & before, middle + 1, low), np.where(before, high, middle)
         inside = low <= self._edges[1]
         below = np.full(len(limits), len(self))
-        below[inside] = self._ordered.searchsorted(_values(low[inside]), "left")
+        below[inside] = self._ordered.searchsorted(values_of(low[inside]), "left")
         found = len(self) - below if self._falls else below
         return found if np.ndim(limit) else found[0]
 
 
-def _keys(values: FloatArray) -> IntArray:
+def keys_of(values: FloatArray) -> IntArray:
     """Whole numbers in the order of the values, neighbours for neighbours."""
     bits = np.ascontiguousarray(values + 0.0).view(np.int64)
     return np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
 
 
-def _values(keys: IntArray) -> FloatArray:
+def values_of(keys: IntArray) -> FloatArray:
     return np.where(keys < 0, np.iinfo(np.int64).min - keys, keys).view(np.float64)
 
 
+class Standing(Protocol):
+    """Stands for values in ascending order that are in no memory, as ``Folded`` does."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rank: Any) -> Any: ...
+    def searchsorted(self, limit: float | FloatArray, side: str = "left") -> Any: ...
+    def mean(self) -> float: ...
+    def std(self, ddof: int = 0) -> float: ...
+
+
 #: Values in ascending order: an array, or what stands for one.
-Ordered = FloatArray | Folded
+Ordered = FloatArray | Standing
 #: Or a function of them.
 Ranked = Ordered | Mapped
 
@@ -316,7 +331,7 @@ class Entries:
         self,
         held: tuple[FloatArray, IntArray | None] | None = None,
         again: Slabs | None = None,
-        folded: Folded | None = None,
+        folded: Standing | None = None,
         sizes: IntArray | None = None,
     ) -> None:
         self._held, self._again, self._folded, self.sizes = held, again, folded, sizes

@@ -162,13 +162,22 @@ class Beyond:
         return below if self.operator in ("<", "<=") else len(ordered) - below
 
 
+class Crowd(NamedTuple):
+    """How the bad values of a run lie in requests that have several: so many requests have ``most`` of theirs bad, and
+    ``square`` is the mean square of what one has beyond its share.
+    """
+
+    most: int
+    square: float
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """Values (``entries``) of the requests of a course: ``at`` int64[records] is the place of each among the ``size``
     int64[requests] that have one; None: their own position.
 
     ``memory`` is that of all values; ``growing`` as of the course; ``errors``: which requests have the worst value,
-    because they failed, where one did.
+    because they failed, where one did. ``crowds``: of values that are elsewhere, who knows how bad ones crowd.
     """
 
     entries: Entries
@@ -177,6 +186,7 @@ class Series:
     memory: Memory
     growing: bool = False
     errors: Blocks | None = None
+    crowds: Callable[[Beyond], Crowd] | None = None
 
     @property
     def nested(self) -> bool:
@@ -188,27 +198,35 @@ class Series:
         do.
         """
         errors = self.errors_of(self.entries.row[failed]) if failed is not None and failed.any() else None
-        counts = None
+        crowd, k = None, int(np.count_nonzero(bad))
         if self.nested:
             row = self.entries.row[bad]
-            counts = np.bincount(row if self.at is None else self.at[row], minlength=len(self.size)).astype(np.float64)
-        return self.counted(int(np.count_nonzero(bad)), counts, errors)
+            counts = np.bincount(row if self.at is None else self.at[row], minlength=len(self.size))
+            crowd = self._crowd(counts.astype(np.float64), k)
+        return self.counted(k, crowd, errors)
 
     def beyond(self, bad: Beyond, errors: Blocks | None = None) -> Counted:
         """Evidence about the bad ones; ``errors`` of them are of failures."""
-        counts = self.by_request(bad.of) if self.nested else None
-        return self.counted(bad.number(self.entries.ordered), counts, errors)
+        k, crowd = bad.number(self.entries.ordered), None
+        if self.nested:
+            crowd = self._crowd(self.by_request(bad.of), k) if self.crowds is None else self.crowds(bad)
+        return self.counted(k, crowd, errors)
 
-    def counted(self, k: int, counts: FloatArray | None, errors: Blocks | None) -> Counted:
-        """Evidence about ``k`` bad values, of nested ones ``counts`` float64[requests] of each."""
+    def _crowd(self, counts: FloatArray, k: int) -> Crowd:
+        """Of float64[requests], the ``k`` bad values of each."""
+        off = counts - k / self.entries.n * self.size
+        return Crowd(int(np.count_nonzero(2 * counts > self.size)), float(np.square(off).mean()))
+
+    def counted(self, k: int, crowd: Crowd | None, errors: Blocks | None) -> Counted:
+        """Evidence about ``k`` bad values, of nested ones with how they ``crowd``."""
         n, within, requests = self.entries.n, 1.0, None
-        if counts is not None:
-            requests = (int(np.count_nonzero(2 * counts > self.size)), len(self.size))
+        if crowd is not None:
+            requests = (crowd.most, len(self.size))
             # Too few to see how values of one request cluster: each request counts as one.
             if len(self.size) < remembered.LEAST:
                 within = n / len(self.size)
             elif 0 < k < n:
-                within = _within(counts - k / n * self.size, self.size, k / n)
+                within = crowded(crowd.square, n / len(self.size), k / n)
         design = self.memory.design / self.memory.within * max(self.memory.within, within)
         return Counted(n, k, design, self.memory, errors=errors, requests=requests, growing=self.growing)
 
@@ -265,13 +283,14 @@ def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
     for above in spread.above:
         share = float(above.sum()) / max(entries.n, 1)
         if 0 < share < 1:
-            within = max(within, _within(above - share * size, size, share))
+            square = float(np.square(above - share * size).mean())
+            within = max(within, crowded(square, float(size.mean()), share))
     found = remembered.of_ranks(summed, along.in_flight, window)
     return replace(bare, memory=replace(found, within=within))
 
 
 #: Whole requests may be slow without showing in the ranks of all their values: shares of values below these ranks.
-_LEVELS = (0.9, 0.99)
+LEVELS = (0.9, 0.99)
 
 
 class _Spread(NamedTuple):
@@ -290,7 +309,7 @@ def _spread(laid: Series) -> _Spread:
     if not isinstance(entries.ordered, Folded):
         score = remembered.centred_ranks(entries)
         place = entries.row if at is None else at[entries.row]
-        above = [np.bincount(place[score > level - 0.5], minlength=len(size)).astype(np.float64) for level in _LEVELS]
+        above = [np.bincount(place[score > level - 0.5], minlength=len(size)).astype(np.float64) for level in LEVELS]
         summed = np.bincount(place, score, minlength=len(size)).astype(np.float64)
         return _Spread(summed, float(np.square(score).mean()), tuple(above))
     known = remembered.sample(entries)
@@ -306,7 +325,7 @@ def _spread(laid: Series) -> _Spread:
         return laid.by_request(lambda values: places.twice(values) / twice - mean > level - 0.5)
 
     summed = laid.in_order(sums) / twice - mean * size
-    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, _LEVELS)))
+    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, LEVELS)))
 
 
 def _add(totals: FloatArray, row: IntArray, weights: IntArray | None = None) -> None:
@@ -335,11 +354,11 @@ def _places(entries: Entries, along: Course) -> tuple[IntArray, IntArray, IntArr
     return at, size, window
 
 
-def _within(event: FloatArray, size: IntArray, share: float) -> float:
-    """How many values of one request count as one: the spread of their counts against independent ones; at least 1."""
-    if len(size) < 2:
-        return float(max(size.max(initial=1), 1))
-    return max(1.0, float(np.square(event).mean()) / (float(size.mean()) * share * (1 - share)))
+def crowded(square: float, each: float, share: float) -> float:
+    """How many values of one request count as one: the mean square of its bad ones beyond its share, against that of
+    independent ones, ``each`` a request; at least 1.
+    """
+    return max(1.0, square / (each * share * (1 - share)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +392,11 @@ class Counted:
 
 def counted(bad: BoolArray, growing: bool = False) -> Counted:
     """Evidence about bad[n], in order of due time, of which nothing else is known."""
-    blocks = blocks_of(np.asarray(bad))
+    return counted_in(blocks_of(np.asarray(bad)), growing)
+
+
+def counted_in(blocks: Blocks, growing: bool = False) -> Counted:
+    """The same of blocks of entries in order of due time."""
     n = blocks.n
     return Counted(n, blocks.n_bad, design_effect(blocks), remembered.independent(n), blocks, growing=growing)
 
@@ -603,7 +626,7 @@ def _by_distance(
         near = min(float(ordered[lower - 1]), _multiple(ordered, float(limit), alpha, scaled))
     if scaled and upper <= len(ordered):
         # What a limit beyond all of them asks beside distance: few failures, and requests enough.
-        rest = laid.counted(0, np.zeros(len(laid.size)) if laid.nested else None, laid.errors)
+        rest = laid.counted(0, Crowd(0, 0.0) if laid.nested else None, laid.errors)
         if p_few(replace(rest, design=1.0), limit) <= alpha:
             far = max(float(ordered[upper - 1]), _far(ordered, laid, float(limit), alpha))
     return near, far

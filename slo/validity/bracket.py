@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,9 @@ from plimsoll.slo.validity import lateness
 from plimsoll.slo.validity.generator import Check, GeneratorFacts
 
 #: We gave these up, so the endpoint may have gone on with them: as long as we know they are in flight.
-_GIVEN_UP = (Status.TIMEOUT, Status.CANCELLED, Status.UNFINISHED)
+GIVEN_UP = (Status.TIMEOUT, Status.CANCELLED, Status.UNFINISHED)
 #: Answers of an endpoint that had too much at once.
-_OVERLOAD = (Status.REFUSED, Status.CONNECT)
+OVERLOAD = (Status.REFUSED, Status.CONNECT)
 #: Lateness is what these measure.
 _LATENESS = frozenset({"lag", "generator_lag"})
 #: Differences of two latencies: lateness moves them either way, so L is no end of them.
@@ -58,7 +58,7 @@ def _stretches(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray
         order = np.argsort(due, kind="stable")
         rows, due = rows[order], due[order]
     done = records["done_ns"][rows]
-    over = np.where((done == -1) | one_of(status[rows], _GIVEN_UP), _FAR, done)
+    over = np.where((done == -1) | one_of(status[rows], GIVEN_UP), _FAR, done)
     busy = np.maximum.accumulate(over)
     return rows, due, over, np.cumsum(np.append(False, due[1:] >= busy[:-1])[: len(rows)])
 
@@ -134,7 +134,7 @@ def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
     if late.any():
         close = int(waited[status == Status.TIMEOUT].min()) - int(reach_ns.max())
         late &= bool((records.ok & (ready != -1) & (waited > close)).any())
-    away = np.flatnonzero(one_of(status, _OVERLOAD) & (done != -1))
+    away = np.flatnonzero(one_of(status, OVERLOAD) & (done != -1))
     if len(away):
         late[away] = _bursts(records, own, away)
     return np.asarray(late & records.in_measure)
@@ -270,20 +270,25 @@ def both_ends(
     """
     if low is None:
         return upper
-    names = frozenset(names) - _LATENESS
-    known = catalogue()
+    end, most = touched(names), int(low.reach_ns[low.records.in_measure].max(initial=0))
+    if end == "unordered":
+        return unordered(upper, most)
+    if end == "failures" and not low.doubtful.any():
+        return upper
+    return combined(upper, judge({"chunks": low.chunks, "times": low.times}.get(end, low.failures)), most)
+
+
+def touched(names: Iterable[str]) -> Literal["chunks", "times", "failures", "unordered"]:
+    """Which records of the lower end (``LowerEnd``) an objective that reads these is judged on; ``unordered``: on none,
+    for lateness moves its values either way.
+    """
+    names, known = frozenset(names) - _LATENESS, catalogue()
     if names & _UNORDERED:
-        return _unordered(upper, low)
+        return "unordered"
     needs = [frozenset(known[name].needs) for name in names if name in known]
     if any(one >= {"due_ns", "chunk_ns"} for one in needs):
-        lower = judge(low.chunks)
-    elif any("due_ns" in one for one in needs) or names & {"rate"}:
-        lower = judge(low.times)
-    elif low.doubtful.any():
-        lower = judge(low.failures)
-    else:
-        return upper
-    return combined(upper, lower, int(low.reach_ns[low.records.in_measure].max(initial=0)))
+        return "chunks"
+    return "times" if any("due_ns" in one for one in needs) or names & {"rate"} else "failures"
 
 
 def names_of(objective: Objective, limits: Sequence[Objective]) -> frozenset[str]:
@@ -358,9 +363,10 @@ def _said(outcome: Outcome, base: ObjectiveVerdict, ends: Ends) -> str:
     )
 
 
-def _unordered(upper: ObjectiveVerdict, low: LowerEnd) -> ObjectiveVerdict:
-    """Of a difference of two latencies neither is an end: it stands while lateness is small against its limit."""
-    most = int(low.reach_ns[low.records.in_measure].max(initial=0))
+def unordered(upper: ObjectiveVerdict, most: int) -> ObjectiveVerdict:
+    """Of a difference of two latencies neither is an end: it stands while lateness, ``most`` ns, is small against its
+    limit.
+    """
     if most <= max(lateness.LAG_FLOOR_NS, 0.1 * upper.threshold) or upper.outcome == "INCONCLUSIVE":
         return upper
     said = (
@@ -458,9 +464,15 @@ def with_repeats_failed(
     other = as_failures(records)
     if other is None:
         return tuple(found)
-    n = int((repeated(records) & records.ok).sum())
+    return said_of_repeats(found, judge(other), int((repeated(records) & records.ok).sum()))
+
+
+def said_of_repeats(
+    found: Sequence[ObjectiveVerdict], others: Sequence[ObjectiveVerdict], n: int
+) -> tuple[ObjectiveVerdict, ...]:
+    """The same verdicts; those that differ in ``others``, where ``n`` repeated requests failed, say so."""
     result = []
-    for one, failing in zip(found, judge(other), strict=True):
+    for one, failing in zip(found, others, strict=True):
         if one.outcome != failing.outcome:
             said = f"with the {n} requests that were sent again counted as failed it is {failing.outcome}"
             one = replace(one, detail=f"{one.detail}; {said}", repeats=said)

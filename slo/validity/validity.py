@@ -10,7 +10,7 @@ module is pure and says nothing about how fast the endpoint was; whether it kept
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -85,14 +85,14 @@ def assess(
     rows = cancelled.planned(records)
     sent = _sent(rows, facts)
     stamp, share = _stamp(rows)
-    kept_up = _kept_up(sent.queue)
+    steady = kept_up(sent.queue)
     together = merged_chunks(rows)
     slots = None if strain.paced(facts) else strain.idle_slots(records.without_chunks(), facts)
     audio, over = lateness.live_audio(rows), _first_over(records, facts)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(records, rows, facts),
-        _all_sent(rows, sent.issued, facts),
+        all_sent(len(rows), len(sent.issued), facts),
         *_enough(sent.issued, facts),
         *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
         lateness.span(sent.first, limits, strain.paced(facts), over),
@@ -103,11 +103,11 @@ def assess(
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=reasons(checks),
-        warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *lateness.audio_warnings(audio)),
-        checks=(*checks, kept_up),
-        planned=_planned(rows, facts),
+        warnings=(*_warnings(facts, sent, steady, limits, slots), *_merged(together), *lateness.audio_warnings(audio)),
+        checks=(*checks, steady),
+        planned=planned(len(rows), facts),
         sent=len(sent.issued),
-        unsent=_planned(rows, facts) - len(sent.issued),
+        unsent=planned(len(rows), facts) - len(sent.issued),
         offered_per_s=_per_s(rows, "due_ns", over),
         achieved_per_s=_per_s(rows, "sent_ns", over),
         lag_ns=lateness.summary(sent.left["sent_ns"] - sent.left["due_ns"]),
@@ -116,7 +116,7 @@ def assess(
         kernel_share=share,
         arrivals=sent.shape,
         backlog=sent.queue,
-        unstable=None if kept_up.ok else kept_up.reason,
+        unstable=None if steady.ok else steady.reason,
         merged_chunks=together,
         live_audio=audio,
         paced=strain.paced(facts),
@@ -192,7 +192,22 @@ def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], f
 
 def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check]:
     """The run came to its own end, and its records are whole."""
-    found = accounts.contradictions(rows)
+    return [
+        *_told(facts),
+        _agree(accounts.contradictions(rows), facts),
+        accounts.check(records, facts),
+        *_clocks(facts),
+    ]
+
+
+def of_facts(queries: int, rows: int, issued: int, facts: GeneratorFacts) -> list[Check]:
+    """What is judged of a run as a whole by what its generator tells: of so many queries issued, and of the samples
+    that have rows, and were issued.
+    """
+    return [*_told(facts), *_clocks(facts), all_sent(rows, issued, facts), *_lasted(queries, facts.elapsed_ns, facts)]
+
+
+def _told(facts: GeneratorFacts) -> list[Check]:
     again = "Correct that and measure again"
 
     def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
@@ -210,9 +225,6 @@ def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check
         ),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
-        _agree(found, facts),
-        accounts.check(records, facts),
-        *_clocks(facts),
     ]
 
 
@@ -264,24 +276,25 @@ def _ended_by(facts: GeneratorFacts) -> Cause | None:
     return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
 
 
-def _planned(rows: Records, facts: GeneratorFacts) -> int:
+def planned(rows: int, facts: GeneratorFacts) -> int:
     """Samples of the plan: whoever says most of what the generator counted, plan.npz holds and the records have."""
-    return max(facts.planned, facts.plan_samples, len(rows))
+    return max(facts.planned, facts.plan_samples, rows)
 
 
-def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
-    planned = _planned(rows, facts)
-    unsent = planned - len(issued)
-    detail = f"{len(issued)} of {planned} planned requests were sent"
+def all_sent(rows: int, issued: int, facts: GeneratorFacts) -> Check:
+    """So many samples have rows, and were issued."""
+    wanted = planned(rows, facts)
+    unsent = wanted - issued
+    detail = f"{issued} of {wanted} planned requests were sent"
     cause = _ended_by(facts) or "generator"
     if facts.plan_samples and facts.planned != facts.plan_samples:
         said = f"generator.json says that {facts.planned} samples were planned"
         detail = f"{said}, plan.npz holds {facts.plan_samples}; {detail}"
         return Check("all sent", False, detail, "The run directory was changed: measure again", "user")
-    if len(issued) == 0:
+    if issued == 0:
         return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
     # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.
-    ok = unsent == 0 or (not facts.open_loop and len(rows) == planned)
+    ok = unsent == 0 or (not facts.open_loop and rows == wanted)
     stopped = facts.interrupted or facts.max_duration_hit or facts.cut_off is not None
     fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
     return Check("all sent", ok, detail, fix, cause)
@@ -293,6 +306,10 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
     if queries == 1 and len(issued):
         # One query is issued at once: what counts is how long its samples kept the endpoint busy.
         elapsed = max(elapsed, int(issued["done_ns"].max()))
+    return _lasted(queries, elapsed, facts)
+
+
+def _lasted(queries: int, elapsed: int, facts: GeneratorFacts) -> list[Check]:
     cause = _ended_by(facts) or "user"  # a plan that was carried out and is too short was made too short
     lasted, wanted = show(elapsed, "ns"), show(facts.min_duration_ns, "ns")
     return [
@@ -346,7 +363,7 @@ def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
     ]
 
 
-def _kept_up(queue: Backlog | None) -> Check:
+def kept_up(queue: Backlog | None) -> Check:
     """The endpoint's part: it answered as fast as requests came."""
     if queue is None:
         return Check("steady", True, "not judged: too few requests, or no constant rate", cause="endpoint")
@@ -373,9 +390,9 @@ def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: str
 
 
 def _warnings(
-    facts: GeneratorFacts, sent: _Sent, kept_up: Check, limits: LagLimits, slots: strain.Idle | None
+    facts: GeneratorFacts, sent: _Sent, steady: Check, limits: LagLimits, slots: strain.Idle | None
 ) -> tuple[str, ...]:
-    found = [] if kept_up.ok else [kept_up.reason]
+    found = [] if steady.ok else [steady.reason]
     if not facts.open_loop:
         found.append(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
@@ -502,18 +519,31 @@ def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
     edges = np.linspace(since, until, BLOCKS + 1)
     arrived = at_most(due_ns, edges)
     flying = arrived - at_most(np.where(done_ns == -1, np.iinfo(np.int64).max, done_ns), edges)
-    arrivals = int(arrived[-1] - arrived[0])
+    took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
+    middle = (since + until) // 2
+    early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
+    return queue((since, until), arrived, flying, (median(early), median(late)), lambda: u_errors(late, early))
+
+
+def queue(
+    window: tuple[int, int],
+    arrived: IntArray,
+    flying: IntArray,
+    medians: tuple[float, float],
+    slower_by: Callable[[], float],
+) -> Backlog | None:
+    """The same by counts at the edges of the blocks of the window: ``arrived`` by each, ``flying`` at each.
+
+    ``medians``: of the latencies of both halves; ``slower_by``: Mann-Whitney's standard errors of the second's.
+    """
+    (since, until), arrivals = window, int(arrived[-1] - arrived[0])
     if arrivals < MIN_ARRIVALS:
         return None
     parts = np.diff(flying).astype(np.float64)
     growth = float(parts.sum())
     error = float(parts.std(ddof=1)) * math.sqrt(BLOCKS)
     statistic = growth / error if error else math.inf * growth if growth else 0.0
-    took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
-    middle = (since + until) // 2
-    early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
-    medians = median(early), median(late)
     slower = medians[1] - medians[0] if math.isfinite(medians[1]) else math.inf
     explained = slower * arrivals / (until - since) > EXPLAINED * growth / 2
-    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and u_errors(late, early) > Z_LIMIT and explained
+    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and slower_by() > Z_LIMIT and explained
     return Backlog(since, until, (int(flying[0]), int(flying[-1])), arrivals, statistic, medians, growing)

@@ -67,7 +67,7 @@ def count(records: Records) -> Counts:
     measured = records.in_measure
     status = records.columns["status"][measured]
     number_of = np.bincount(status, minlength=len(Status))
-    errors = _errors(records)
+    errors = errors_of(records)
     failed = int(np.count_nonzero(status != Status.OK))
     good = records.ok & records.in_measure
     tokens_from, planned = records.columns["tokens_from"], records.columns["n_in_from"] == TokensFrom.PLAN
@@ -88,8 +88,8 @@ def count(records: Records) -> Counts:
     )
 
 
-def _errors(records: Records) -> tuple[ErrorCount, ...]:
-    """The most frequent texts of requests that failed, with their status."""
+def errors_of(records: Records, most: int = MAX_ERRORS) -> tuple[ErrorCount, ...]:
+    """The ``most`` frequent texts of requests that failed, with their status."""
     failed = records.in_measure & ~records.ok
     # One integer for each pair of status and text, so that a single pass counts them all.
     width = len(records.errors) + 1
@@ -98,7 +98,7 @@ def _errors(records: Records) -> tuple[ErrorCount, ...]:
     starts = np.flatnonzero(np.append(len(each) > 0, each[1:] != each[:-1]))
     pairs, numbers = each[starts], np.diff(np.append(starts, len(each)))
     order = np.lexsort((pairs, -numbers))
-    listed = [(int(pairs[i]), int(numbers[i])) for i in order if pairs[i] % width][:MAX_ERRORS]
+    listed = [(int(pairs[i]), int(numbers[i])) for i in order if pairs[i] % width][:most]
     return tuple(
         ErrorCount(records.errors[pair % width - 1], Status(pair // width).name, number) for pair, number in listed
     )

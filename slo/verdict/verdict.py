@@ -94,6 +94,16 @@ def judge(
         return holm(both(others, objectives, validity, confidence, slos), confidence, along.span_ns)
 
     judged = bracket.with_repeats_failed(judged, records, on_others)
+    return concluded(judged, validity, confidence, partial(_without_objectives, records))
+
+
+def concluded(
+    judged: tuple[ObjectiveVerdict, ...],
+    validity: Validity,
+    confidence: sure.Probability,
+    nothing: Callable[[], tuple[Outcome, tuple[str, ...]]],
+) -> Verdict:
+    """The whole, of the objectives at both ends and the generator; ``nothing``: what it is where none was given."""
     if validity.outcome == "INVALID":
         return Verdict("INVALID", validity.reasons, judged, float(exact(confidence)))
     outcomes = [v.outcome for v in judged]
@@ -102,7 +112,7 @@ def judge(
     told = ("INVALID",) if outcome == "INVALID" else ("FAIL", "INCONCLUSIVE", "INVALID")
     reasons = tuple(named(v) for v in judged if v.outcome in told)
     if not judged:
-        outcome, reasons = _without_objectives(records)
+        outcome, reasons = nothing()
     by_lateness = outcome == "INVALID" and validity.unstable is None
     outcome, reasons = _unless_unstable(outcome, reasons, validity.unstable)
     return Verdict(outcome, reasons, judged, float(exact(confidence)), by_lateness)
@@ -221,6 +231,14 @@ def _without_objectives(records: Records) -> tuple[Outcome, tuple[str, ...]]:
     n = int(np.count_nonzero(measured))
     if n and not (records.ok & measured).any():
         texts = [(text, number) for text, number in texts_of(records, "error", measured) if text]
-        common = max(texts, key=lambda one: one[1])[0] if texts else "no error text"
-        return "FAIL", (f"not one of {n} requests succeeded; most often: {common}",)
-    return "PASS", ("no objective given",)
+        return none_succeeded(n, max(texts, key=lambda one: one[1])[0] if texts else None)
+    return NO_OBJECTIVE
+
+
+#: The verdict where nobody promised anything and something succeeded.
+NO_OBJECTIVE: tuple[Outcome, tuple[str, ...]] = ("PASS", ("no objective given",))
+
+
+def none_succeeded(n: int, common: str | None) -> tuple[Outcome, tuple[str, ...]]:
+    """The verdict where nobody promised anything and none of ``n`` succeeded; ``common``: their most common error."""
+    return "FAIL", (f"not one of {n} requests succeeded; most often: {common or 'no error text'}",)
