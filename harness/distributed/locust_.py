@@ -132,8 +132,11 @@ def office_of(runner: MasterRunner) -> Office:
     return office
 
 
-def relay_of(runner: WorkerRunner, site: list[str], silent: Callable[[Relay], None] = Relay.end_site) -> Relay:
-    """A relay on Locust's worker. ``silent`` is called when the master has said nothing for ``MASTER_S``."""
+def relay_of(runner: WorkerRunner, site: list[str], cut_off: Callable[[Relay, str], None] = Relay.end_site) -> Relay:
+    """A relay on Locust's worker. ``cut_off`` is called, with the reason, when the master has said nothing for
+    ``MASTER_S``, and when the connection breaks: ZeroMQ makes another one, but what was on its way is lost, neither end
+    knows what, and a run whose last word is lost would never end.
+    """
     stats = runner.environment.stats
     relay = Relay(lambda message: runner.send_message(MESSAGE, message), lambda rows: record(stats, rows), site)
     runner.register_message(MESSAGE, lambda environment, msg: relay.heard(msg.data))
@@ -145,9 +148,15 @@ def relay_of(runner: WorkerRunner, site: list[str], silent: Callable[[Relay], No
             before, looked = looked, time.time()
             heard = runner.last_heartbeat_timestamp
             if heard and looked - heard > MASTER_S and looked - before < 3.0:  # else it is we who were stopped
-                silent(relay)
+                cut_off(relay, "its heartbeat stopped")
+
+    def broken() -> None:
+        monitor = runner.client.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        while monitor.recv_multipart():
+            cut_off(relay, "the connection broke")
 
     gevent.spawn(watch)
+    gevent.spawn(broken)
     relay.open()
     return relay
 
@@ -271,12 +280,12 @@ class Stay:
         waiting.kill()
         self.connected = True
         self._say({"event": "connected"})
-        relay = relay_of(runner, self._site, lambda relay: self._gone("its heartbeat stopped"))
+        relay = relay_of(runner, self._site, lambda relay, reason: self._gone(reason))
         relay.on_master = self._of_master
         relay.on_ended = lambda code: self._ended(code, relay.greeted)
         gevent.spawn(runner.greenlet.join).link(lambda _: self._gone("the master ended"))
         last = self.result.get()
-        relay.close(last["reason"] if last["event"] == "left" else "its part is over")
+        relay.close(last.get("reason", "its part is over"))
         runner.quit()
 
     def _of_master(self, message: Mapping[str, Any]) -> None:
