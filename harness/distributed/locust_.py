@@ -36,6 +36,7 @@ from plimsoll.harness.distributed import page
 from plimsoll.harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
 from plimsoll.harness.distributed.relay import REQUESTS, Lines, Office, Relay, Row, StartButton
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host import limits
 from plimsoll.harness.live.visitors import VARIABLE
 from plimsoll.harness.process import child, outlet
 
@@ -329,6 +330,7 @@ def agent(at: str, site: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """``master --bind HOST:PORT [--web HOST:PORT]``, or ``agent HOST:PORT SITE_ARGUMENT ...``."""
     outlet.install()
+    limits.raise_file_limit()  # a master has a connection to every agent
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     del sys.argv[1:]  # Locust's page reads them as Locust's own
     if arguments[0] == "master":

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +177,15 @@ def test_once_ends_with_4_and_one_line_when_the_master_was_killed_before_the_run
     )
     assert ("--agent-folder" in host.said("a")) == in_run
     until(lambda: not host.left(), 15, "the end of every process")
+
+
+def test_a_master_may_have_as_many_agents_as_its_host_allows_open_files(host: Host) -> None:
+    """Each has a connection to it; 1,024 is the usual soft limit."""
+    command = f"ulimit -Sn 256; exec {sys.executable} -m plimsoll.harness.distributed.locust_ master --bind 127.0.0.1:0"
+    master = subprocess.Popen(["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert master.stdin is not None
+    assert master.stdout is not None
+    with master, master.stdin:
+        assert b"listening" in master.stdout.readline()
+        (found,) = re.findall(r"Max open files +(\d+) +(\d+)", Path(f"/proc/{master.pid}/limits").read_text())
+    assert found[0] == found[1] != "256"
