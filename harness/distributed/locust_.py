@@ -46,6 +46,8 @@ MASTER_S = 10.0
 SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
+#: While messages wait nobody else has a turn but after so many.
+TURNS = 32
 SITE = tuple(child.command("plimsoll.harness.distributed.site"))
 
 
@@ -53,6 +55,7 @@ class Port(rpc.Server):
     """The port of Locust's master, with a guard before it. Locust makes a new one when it breaks."""
 
     guard = Guard(Message.unserialize)
+    turns = 0
 
     def __init__(self, host: str, port: int) -> None:
         rpc.BaseSocket.__init__(self, zmq.ROUTER, self.ipv4_only(host, port))
@@ -73,9 +76,11 @@ class Port(rpc.Server):
                 found = self.guard.take(self.socket.recv_multipart())
             except zmq.ZMQError as error:
                 raise RPCError("ZMQ network broken") from error
+            self.turns = (self.turns + 1) % TURNS
+            if found is None or not self.turns:
+                gevent.sleep(0)  # a crowd, or a flood, must not keep everybody else from their turn
             if found is not None:
                 return found
-            gevent.sleep(0)  # a flood must not keep everybody else from their turn
 
 
 def _guarded(environment: Environment, runner: Runner | None, **_: Any) -> None:

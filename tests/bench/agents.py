@@ -287,8 +287,8 @@ def say(folder: Path, agents: int, code: int, seen: list[Any], happened: dict[st
         during = cpu(done, which) - cpu(go, which)
         peak = max(use[which][1] for _, use in seen if len(use) > which)
         figures.append(
-            f"{name}: {cpu(go, which):.1f} CPU-s before t0, {1e6 * during / agents / (done - go):.0f} us an "
-            f"agent-second after it ({during / (done - go):.2f} cores), peak {peak:.0f} MB"
+            f"{name}: {cpu(go, which):.1f} CPU-s before t0, {1e6 * during / agents / SECONDS:.0f} us an "
+            f"agent-second of load after it ({during / SECONDS:.2f} cores), peak {peak:.0f} MB"
         )
     report = json.loads((folder / "run" / "report.json").read_text())
     manifest = json.loads((folder / "run" / "manifest.json").read_text())
@@ -303,13 +303,13 @@ def say(folder: Path, agents: int, code: int, seen: list[Any], happened: dict[st
 
 def main() -> int:
     """Record one agent, then play 10, 100 and 1,000 of it."""
-    for agents in [int(text) for text in sys.argv[1:]] or [10, 100, 1000]:
-        with tempfile.TemporaryDirectory() as path:
-            folder = Path(path)
-            port = 20_000 + os.getpid() % 10_000
-            (folder / "said").write_bytes(msgpack.dumps(record(folder, port)))
-            (folder / "run").rename(folder / "recorded")
+    with tempfile.TemporaryDirectory() as path:
+        folder, port = Path(path), 20_000 + os.getpid() % 10_000
+        (folder / "said").write_bytes(msgpack.dumps(record(folder, port)))
+        (folder / "run").rename(folder / "run-of-1")
+        for agents in [int(text) for text in sys.argv[1:]] or [10, 100, 1000]:
             measure(folder, agents, port)
+            (folder / "run").rename(folder / f"run-of-{agents}")
     return 0
 
 

@@ -189,3 +189,30 @@ def test_a_master_may_have_as_many_agents_as_its_host_allows_open_files(host: Ho
         assert b"listening" in master.stdout.readline()
         (found,) = re.findall(r"Max open files +(\d+) +(\d+)", Path(f"/proc/{master.pid}/limits").read_text())
     assert found[0] == found[1] != "256"
+
+
+def test_a_crowd_at_the_masters_port_lets_everybody_else_have_their_turn() -> None:
+    """Of 1,000 agents there is always a message: nothing reached the coordinator, which took all of them for lost."""
+    code = """
+import gevent, msgpack
+from plimsoll.harness.distributed.locust_ import Port
+
+class Crowd:
+    def recv_multipart(self):
+        return [b"a", msgpack.dumps(("client_ready", "2.0", "a"))]
+
+turns = []
+def other():
+    while True:
+        turns.append(1)
+        gevent.sleep(0)
+
+port = Port("127.0.0.1", 0)
+port.socket = Crowd()
+gevent.spawn(other)
+for _ in range(1000):
+    assert port.recv_from_client()[0] == "a"
+print(len(turns))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 20
