@@ -297,7 +297,9 @@ def say(folder: Path, agents: int, code: int, seen: list[Any], happened: dict[st
     figures.append(
         f"clocks known to {worst:.2f} ms, {manifest['handed_over']}, players {sum(happened['cpu']):.0f} CPU-s"
     )
-    figures.append(f"{report['counts']['ok']} of {report['validity']['planned']} rows; {report['validity']['reasons']}")
+    figures.append(
+        f"{report['counts']['ok']} of {report['validity']['planned']} rows; {str(report['validity']['reasons'])[:200]}"
+    )
     print("\n  ".join(figures), flush=True)
 
 
