@@ -109,7 +109,7 @@ def _count(value: Any) -> bool:
 
 def _spread(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(key, str) and _BIN.fullmatch(key) and _count(n) for key, n in value.items()
+        type(key) is str and _BIN.fullmatch(key) and type(n) is int and 0 <= n < 1 << 63 for key, n in value.items()
     )
 
 

@@ -36,6 +36,7 @@ from plimsoll.harness.distributed import page
 from plimsoll.harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
 from plimsoll.harness.distributed.relay import REQUESTS, Lines, Office, Relay, Row, StartButton
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host import limits
 from plimsoll.harness.live.visitors import VARIABLE
 from plimsoll.harness.process import child, outlet
 
@@ -45,6 +46,8 @@ MASTER_S = 10.0
 SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
+#: While messages wait nobody else has a turn but after so many.
+TURNS = 32
 SITE = tuple(child.command("plimsoll.harness.distributed.site"))
 
 
@@ -52,6 +55,7 @@ class Port(rpc.Server):
     """The port of Locust's master, with a guard before it. Locust makes a new one when it breaks."""
 
     guard = Guard(Message.unserialize)
+    turns = 0
 
     def __init__(self, host: str, port: int) -> None:
         rpc.BaseSocket.__init__(self, zmq.ROUTER, self.ipv4_only(host, port))
@@ -72,9 +76,11 @@ class Port(rpc.Server):
                 found = self.guard.take(self.socket.recv_multipart())
             except zmq.ZMQError as error:
                 raise RPCError("ZMQ network broken") from error
+            self.turns = (self.turns + 1) % TURNS
+            if found is None or not self.turns:
+                gevent.sleep(0)  # a crowd, or a flood, must not keep everybody else from their turn
             if found is not None:
                 return found
-            gevent.sleep(0)  # a flood must not keep everybody else from their turn
 
 
 def _guarded(environment: Environment, runner: Runner | None, **_: Any) -> None:
@@ -132,8 +138,11 @@ def office_of(runner: MasterRunner) -> Office:
     return office
 
 
-def relay_of(runner: WorkerRunner, site: list[str], silent: Callable[[Relay], None] = Relay.end_site) -> Relay:
-    """A relay on Locust's worker. ``silent`` is called when the master has said nothing for ``MASTER_S``."""
+def relay_of(runner: WorkerRunner, site: list[str], cut_off: Callable[[Relay, str], None] = Relay.end_site) -> Relay:
+    """A relay on Locust's worker. ``cut_off`` is called, with the reason, when the master has said nothing for
+    ``MASTER_S``, and when the connection breaks: ZeroMQ makes another one, but what was on its way is lost, neither end
+    knows what, and a run whose last word is lost would never end.
+    """
     stats = runner.environment.stats
     relay = Relay(lambda message: runner.send_message(MESSAGE, message), lambda rows: record(stats, rows), site)
     runner.register_message(MESSAGE, lambda environment, msg: relay.heard(msg.data))
@@ -145,9 +154,15 @@ def relay_of(runner: WorkerRunner, site: list[str], silent: Callable[[Relay], No
             before, looked = looked, time.time()
             heard = runner.last_heartbeat_timestamp
             if heard and looked - heard > MASTER_S and looked - before < 3.0:  # else it is we who were stopped
-                silent(relay)
+                cut_off(relay, "its heartbeat stopped")
+
+    def broken() -> None:
+        monitor = runner.client.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        while monitor.recv_multipart():
+            cut_off(relay, "the connection broke")
 
     gevent.spawn(watch)
+    gevent.spawn(broken)
     relay.open()
     return relay
 
@@ -271,12 +286,12 @@ class Stay:
         waiting.kill()
         self.connected = True
         self._say({"event": "connected"})
-        relay = relay_of(runner, self._site, lambda relay: self._gone("its heartbeat stopped"))
+        relay = relay_of(runner, self._site, lambda relay, reason: self._gone(reason))
         relay.on_master = self._of_master
         relay.on_ended = lambda code: self._ended(code, relay.greeted)
         gevent.spawn(runner.greenlet.join).link(lambda _: self._gone("the master ended"))
         last = self.result.get()
-        relay.close(last["reason"] if last["event"] == "left" else "its part is over")
+        relay.close(last.get("reason", "its part is over"))
         runner.quit()
 
     def _of_master(self, message: Mapping[str, Any]) -> None:
@@ -320,6 +335,7 @@ def agent(at: str, site: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """``master --bind HOST:PORT [--web HOST:PORT]``, or ``agent HOST:PORT SITE_ARGUMENT ...``."""
     outlet.install()
+    limits.raise_file_limit()  # a master has a connection to every agent
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     del sys.argv[1:]  # Locust's page reads them as Locust's own
     if arguments[0] == "master":

@@ -31,6 +31,7 @@ MOST_AGENTS, MOST_NAMES, MOST_ERRORS = 10_000, 10_000, 1_000
 LONGEST_TEXT = 20_000
 _SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+=~-]{0,254}")
 _TYPE = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+_PLAIN = (str, int, float, NoneType)
 _STATES = frozenset(("ready", "spawning", "running", "cleanup", "stopping", "stopped", "missing"))
 _log = logging.getLogger("plimsoll")
 
@@ -151,12 +152,12 @@ def bounded(value: Any, plain: bool = False) -> bool:
         below: list[Any] = []
         count += len(level)
         for one in level:
-            if isinstance(one, Mapping):
+            if isinstance(one, dict):
                 below += one.keys()
                 below += one.values()
             elif isinstance(one, list | tuple):
                 below += one
-            elif plain and not isinstance(one, str | int | float | NoneType):
+            elif plain and not isinstance(one, _PLAIN):
                 return False
         if count + len(below) > MOST_VALUES:
             return False

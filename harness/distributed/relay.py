@@ -132,7 +132,8 @@ class Lines:
         with contextlib.suppress(OSError, ValueError):  # nobody reads any more: the other greenlet notices
             while (line := self._queue.get()) is not None:
                 self._writes.write(line)
-                self._writes.flush()
+                if self._queue.empty():  # of a crowd, many in one system call
+                    self._writes.flush()
                 self.waiting -= len(line)
         with contextlib.suppress(OSError, ValueError):
             self._writes.close()

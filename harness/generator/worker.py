@@ -43,6 +43,7 @@ from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
 from plimsoll.harness.generator.supply import Fed, client_of, lanes, portion_of
+from plimsoll.harness.host import limits
 from plimsoll.harness.process import outlet
 from plimsoll.harness.process.vitals import AHEAD_NS, Vitals
 from plimsoll.harness.protocols._discovery import protocol
@@ -351,19 +352,12 @@ def connections_ahead(plan: Blocks) -> int:
     return min(slots, max(1, extent.n_samples))
 
 
-def raise_file_limit() -> None:
-    """Use all the file descriptors that we are allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def main() -> int:
     """Entry point of ``python -m plimsoll.harness.generator.worker``."""
     import uvloop
 
     outlet.install()  # its log may be on a full disk
-    raise_file_limit()
+    limits.raise_file_limit()
     # The segment thread must not keep the interpreter lock from the sending loop for the default 5 ms.
     sys.setswitchinterval(0.0001)
     say = Voice()

@@ -57,6 +57,13 @@ def _sysctl(name: str) -> str:
     return Path("/proc/sys", name.replace(".", "/")).read_text()
 
 
+def raise_file_limit() -> None:
+    """Use all the file descriptors that we are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def read(sysctl: Callable[[str], str] = _sysctl, hard: int | None = None) -> HostLimits:
     """The limits of this host. What can't be read counts as the kernel's default."""
 

@@ -47,7 +47,7 @@ class Progress(Watcher):
         self._history: list[tuple[float, int]] = []
         self._t0_ns = 0
         self._span_s = 0.0
-        self._planned = 0
+        self._planned = self._unseen = 0
 
     def begin(self, beginning: Beginning) -> None:
         """What the whole run is, to tell how much of it is done."""
@@ -65,7 +65,10 @@ class Progress(Watcher):
             histogram = self._spreads.setdefault(name, {})
             for key, count in bins.items():
                 histogram[key] = histogram.get(key, 0) + count
-        self._tell(self.snapshot())
+        self._unseen += 1
+        if 4 * self._unseen >= len(self._latest):  # a picture is a sum over all: of a thousand not one for each line
+            self._unseen = 0
+            self._tell(self.snapshot())
 
     def end(self) -> None:
         """A last picture."""

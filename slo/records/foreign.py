@@ -28,6 +28,8 @@ def printable(text: str) -> str:
     """``text`` with U+FFFD for every character that could steer a terminal, and workflow commands broken; tabs and line
     ends stay.
     """
+    if text.isascii() and text.replace("_", "").isalnum():  # most names and numbers, in a tenth of the time
+        return text
     return _OLD_COMMAND.sub("# #", _COMMAND.sub(": ", _STEERING.sub("\ufffd", text)))
 
 

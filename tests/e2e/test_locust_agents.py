@@ -65,10 +65,13 @@ class Host:
         self.started.append(process)
         return process
 
+    def plimsoll(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        return self.start(name, *PLIMSOLL, *words)
+
     def agent(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         at = f"127.0.0.1:{self.port}"
         words = ["agent", "--locust-worker", at, "--name", name, "--workers", "1", *arguments]
-        self.agents[name] = self.start(name, *PLIMSOLL, *words)
+        self.agents[name] = self.plimsoll(name, *words)
         return self.agents[name]
 
     def both(self) -> None:
@@ -79,7 +82,7 @@ class Host:
     def master(self, agents: int, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         at = f"127.0.0.1:{self.port}"
         words = ["run", *LOAD, "--locust-master", at, "--expect-workers", str(agents), "--out", name, *arguments]
-        return self.start(name, *PLIMSOLL, *words)
+        return self.plimsoll(name, *words)
 
     def said(self, name: str) -> str:
         return (self.path / f"{name}.log").read_text()
