@@ -184,10 +184,10 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: buys in docs/decisions.
 BUDGETS = {
     "plimsoll/documents": (381, 2),
-    "scenarios": (5973, 38),
-    "slo": (20405, 108),
-    "reports": (13951, 59),
-    "harness": (41655, 173),
+    "scenarios": (6335, 40),
+    "slo": (22346, 115),
+    "reports": (13961, 59),
+    "harness": (42438, 175),
     "reference_server": (16059, 70),
 }
 

@@ -155,7 +155,11 @@ def entries(scope: Scope) -> str:
 def between(records: Records, start: str, end: str) -> tuple[FloatArray, BoolArray]:
     """``end - start`` in ns for every record that has both stamps (in a warm-up row times before t0 are negative)."""
     first, last = records[start], records[end]
-    return (last - first).astype(np.float64), (first != -1) & (last != -1)
+    found = np.empty(len(records))
+    for begin in range(0, len(found), SLAB):
+        part = slice(begin, begin + SLAB)
+        found[part] = last[part] - first[part]
+    return found, (first != -1) & (last != -1)
 
 
 def gap_rows(records: Records) -> IntArray:
@@ -194,7 +198,11 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
         return _of_queries(indicator, records)
     if indicator.live and records.session is None and lenient:
         return nothing
+    if indicator in records.kept:
+        return records.kept[indicator]  # type: ignore[no-any-return]
     found = (_of_requests if indicator.scope == "request" else _of_lists)(indicator, records, lenient)
+    if found is not None and found.remade and found.n > found.failed:
+        records.kept[indicator] = found  # of so many values it takes a pass, and little memory
     return nothing if found is None else found
 
 
@@ -286,7 +294,10 @@ def _of_lists(indicator: Indicator, records: Records, lenient: bool, run: Extent
 
 def _sized(indicator: Indicator, records: Records, small: bool) -> tuple[_Lists, Folded | None, IntArray]:
     """(lists with the sizes that they have, their values counted unless they are few, rows int64[k] that lack some)."""
-    lists = _Lists(indicator, records, records.in_measure, *(np.zeros(len(records), np.int64) for _ in range(2)))
+    # A copy, because these records may keep what is found.
+    lists = _Lists(
+        indicator, replace(records), records.in_measure, *(np.zeros(len(records), np.int64) for _ in range(2))
+    )
     folded = None if small else Folded(lists.slabs)
     for values, row in lists.slabs():
         first = int(row[0]) if len(row) else 0

@@ -254,6 +254,6 @@ def _account(
     if not isinstance(known, Evidence):
         return Account(np.empty(0, np.int64), np.empty(0), allowed)
     due = np.maximum(known.laid.in_order(records["due_ns"]), 0)
-    counts = known.laid.by_request(beyond(objective).of)
+    counts = known.laid.by_request([beyond(objective)])[0]
     sizes = known.laid.size if known.laid.nested else None
     return Account(due, counts, allowed, Fraction(1), known.seen, known.far, sizes)

@@ -26,7 +26,7 @@ from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
-from plimsoll.slo.statistics.order import Entries, Ordered, mapped
+from plimsoll.slo.statistics.order import Entries, Folded, Ordered, mapped
 from plimsoll.slo.statistics.share import bounds_of
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
@@ -282,17 +282,18 @@ def percentile_of(
     """The verdict on a promised percentile by what is known of its values; ``along``: how long they took to send."""
     if not isinstance(known, Evidence):
         return _no_data(objective, known, confidence)
-    assert objective.allowed is not None
-    test = share.weigh(known.seen, objective.allowed, confidence, known.far)
-    low, high = bounds_of(
-        known.laid,
-        p,
-        confidence,
-        upward=objective.operator in ("<=", "<"),
-        scaled=known.far is not None,
-        floor=-math.inf if catalogue()[objective.indicator].signed else 0.0,
-    )
-    observed = statistic(objective, known.measured)
+    allowed, ordered = objective.allowed, known.measured.ordered
+    assert allowed is not None
+    side = {"upward": objective.operator in ("<=", "<"), "scaled": known.far is not None}
+    floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
+
+    def asked() -> tuple[share.ShareTest, tuple[float, float], float]:
+        bounds = bounds_of(known.laid, p, confidence, **side, floor=floor)
+        return share.weigh(known.seen, allowed, confidence, known.far), bounds, quantile(ordered, p)
+
+    if isinstance(ordered, Folded):
+        ordered.ahead(asked)
+    test, (low, high), observed = asked()
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"

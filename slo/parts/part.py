@@ -22,7 +22,6 @@ from plimsoll.slo.parts.wire import Digest, Of, Question
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import BoolArray, IntArray, Records, Stamp, Status
 from plimsoll.slo.statistics.distribution import at_most
-from plimsoll.slo.statistics.memory import Places
 from plimsoll.slo.statistics.order import Entries, buckets, values_of
 from plimsoll.slo.statistics.share import LEVELS, Beyond
 from plimsoll.slo.validity import bracket, lateness
@@ -315,11 +314,11 @@ def _knots(part: Part, asked: Question) -> Digest:
 def _series(part: Part, asked: Question) -> Digest:
     """Ranks among some knots: their sums by cells of due time, their squares, and those of requests in windows."""
     records, entries, knots = part.rows(asked.of), part.values(asked.of), asked.arrays["knots"]
-    places, n = Places(knots, many=False), len(records)
+    n = len(records)
     twice, above = np.zeros(n), np.zeros((len(LEVELS), n))
     sizes, squares = np.zeros(n), 0.0
     for values, row in entries.slabs():
-        rank = places.twice(values)
+        rank = np.searchsorted(knots, values, "left") + np.searchsorted(knots, values, "right")
         np.add.at(twice, row, rank)
         np.add.at(sizes, row, 1)
         squares += float(np.square(rank.astype(np.float64)).sum())

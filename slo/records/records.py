@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
@@ -119,6 +119,7 @@ class Records:
     ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing); ``chunks`` are both,
     which picked rows make when they are asked for. ``errors`` and ``timings`` are string tables that the columns of
     those names index. ``session``: the columns of live sessions, if any row has some.
+    ``kept``: what is known of these rows and takes long to find.
     """
 
     columns: Mapping[str, npt.NDArray[np.generic]]
@@ -126,6 +127,7 @@ class Records:
     errors: Sequence[str]
     timings: Sequence[str]
     session: SessionTable | None
+    kept: dict[object, Any] = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -144,6 +146,7 @@ class Records:
                 held.offsets if chunk_offsets is None else chunk_offsets, held.values if chunk_ns is None else chunk_ns
             )
         given = {"columns": columns, "chunks": chunks, "errors": errors, "timings": timings, "session": session}
+        given["kept"] = {}
         for name, value in given.items():
             object.__setattr__(self, name, value)
 
@@ -185,8 +188,12 @@ class Records:
         return self._where("phase", int(Phase.MEASURE))
 
     def _where(self, name: str, value: int) -> BoolArray:
-        column = self.columns[name]
-        return np.full(len(self), column[0] == value) if constant(column) else np.asarray(column == value)
+        if (name, value) not in self.kept:
+            column = self.columns[name]
+            found = np.full(len(self), column[0] == value) if constant(column) else np.asarray(column == value)
+            found.setflags(write=False)
+            self.kept[name, value] = found
+        return self.kept[name, value]  # type: ignore[no-any-return]
 
     def measured(self) -> Records:
         """The rows of the measured phase."""

@@ -40,6 +40,8 @@ SHARED = 2.0
 CELLS = 8192
 #: Values of one bucket that are looked at one by one.
 FEW_LOOKS = 4
+#: So many products are added up at a time: OpenBLAS begins threads for more.
+PIECE = 10_000
 #: More values than this are ranked by the quantiles of a sample.
 RANKED = 200_000
 
@@ -87,29 +89,24 @@ def independent(n: int) -> Memory:
 class Places:
     """Where values lie among ``ordered`` float64[m], m > 0, ascending: twice the mid-rank of each.
 
-    For ``many`` values each bucket knows which of the distinct ordered values it begins with, so that a value takes a
-    look or two instead of a search.
+    Each bucket knows which of the distinct ordered values it begins with, so that a value takes a look or two instead
+    of a search.
     """
 
-    def __init__(self, ordered: FloatArray, many: bool) -> None:
-        self._ordered, self._many = ordered, many
-        if many:
-            begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-            self._distinct = np.append(ordered[begins], np.nan)
-            edges = np.append(begins, len(ordered))
-            # At 2 j: values between the distinct ones j - 1 and j; at 2 j + 1: equal to j.
-            self._twice = np.zeros(2 * len(edges), np.int32)
-            self._twice[0::2] = 2 * edges
-            self._twice[1:-1:2] = edges[1:] + edges[:-1]
-            cells = buckets(self._distinct[:-1])
-            self._first, self._last = int(cells[0]), int(cells[-1])
-            found = np.bincount(cells - self._first, minlength=self._last - self._first + 1)
-            self._begins = np.concatenate([[0], np.cumsum(found)]).astype(np.int32)
+    def __init__(self, ordered: FloatArray) -> None:
+        begins, middles = _ties(ordered)
+        self._distinct = np.append(ordered[begins[:-1]], np.nan)
+        # At 2 j: values between the distinct ones j - 1 and j; at 2 j + 1: equal to j.
+        self._twice = np.zeros(2 * len(begins), np.int32)
+        self._twice[0::2] = 2 * begins
+        self._twice[1:-1:2] = middles
+        cells = buckets(self._distinct[:-1])
+        self._first, self._last = int(cells[0]), int(cells[-1])
+        found = np.bincount(cells - self._first, minlength=self._last - self._first + 1)
+        self._begins = np.concatenate([[0], np.cumsum(found)]).astype(np.int32)
 
     def twice(self, values: FloatArray) -> IntArray:
         """int[k]: how many of the ordered values are below each value, and not above it, added up."""
-        if not self._many:
-            return np.searchsorted(self._ordered, values, "left") + np.searchsorted(self._ordered, values, "right")
         cells = buckets(values)
         cells -= self._first
         np.clip(cells, 0, len(self._begins) - 1, out=cells)
@@ -127,6 +124,23 @@ class Places:
         place += equal
         found: IntArray = np.take(self._twice, place)
         return found
+
+    @property
+    def possible(self) -> IntArray:
+        """All that ``twice`` may be of a value, ascending."""
+        return self._twice[:-1].astype(np.int64)
+
+    def first(self, holds: BoolArray) -> tuple[Literal[">", ">="], float]:
+        """Above which value, or from which on, ``twice`` is one of the last ``possible`` ones, those that hold."""
+        before, equal = divmod(int(np.argmax(np.append(holds, True))), 2)
+        values = np.concatenate([[-math.inf], self._distinct[:-1], [math.inf]])
+        return (">=" if equal else ">"), float(values[before + equal])
+
+
+def _ties(ordered: FloatArray) -> tuple[IntArray, IntArray]:
+    """(where each distinct one of ascending values begins, and the end; twice the mid-rank of each)"""
+    begins = np.append(np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])), len(ordered))
+    return begins, begins[1:] + begins[:-1]
 
 
 def sample(entries: Entries) -> FloatArray:
@@ -152,13 +166,19 @@ def ranks(values: FloatArray) -> FloatArray:
 
 def centred_ranks(entries: Entries) -> FloatArray:
     """The same of values that are in memory."""
-    n, known = entries.n, sample(entries)
-    found = np.empty(n)
-    if n:
-        places = Places(known, many=n > RANKED)
+    n, found = entries.n, np.empty(entries.n)
+    if n > RANKED:
+        known = sample(entries)
+        places = Places(known)
         for first in range(0, n, SLAB):
             found[first : first + SLAB] = places.twice(entries.values[first : first + SLAB])
         found /= 2.0 * len(known)
+    elif n:
+        order = np.argsort(entries.values)
+        begins, middles = _ties(entries.values[order])
+        found[order] = np.repeat(middles, np.diff(begins))
+        found /= 2.0 * n
+    if n:
         found -= found.mean()
     return found
 
@@ -179,7 +199,7 @@ def of_ranks(score: FloatArray, in_flight: float = 0.0, cut: IntArray | None = N
         return independent(n)
     edges = np.linspace(0, n, min(n, CELLS) + 1).astype(np.int64)[:-1]
     cells = np.add.reduceat(score, edges) if n > CELLS else score
-    lagged = np.array([float(score[lag:] @ score[:-lag]) for lag in range(1, LAGS[-1] + 1)]) / (n * variance)
+    lagged = _lagged(score) / (n * variance)
     return of_cells(cells, n, variance, lagged, n, in_flight, 1 if cut is None else int(cut[-1]) + 1)
 
 
@@ -197,6 +217,18 @@ def of_cells(
     doubt = 1.0 if sure else min(max((errors - DOUBT[0]) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
     turnover = 1 + 2 * max(float(lagged[0]) - SHARED / math.sqrt(seen), 0.0) * in_flight
     return Memory(n, max(time, turnover), time, doubt)
+
+
+def _lagged(score: FloatArray) -> FloatArray:
+    """The sum of score[i] * score[i + lag] for each lag up to the longest, in pieces short enough that BLAS begins no
+    thread: those wait in a loop, and the last digit would depend on their number.
+    """
+    found = np.zeros(LAGS[-1])
+    for first in range(0, len(score), PIECE):
+        for lag in range(1, min(LAGS[-1], len(score) - first - 1) + 1):
+            later = score[first + lag : first + lag + PIECE]
+            found[lag - 1] += score[first : first + len(later)] @ later
+    return found
 
 
 def _spectral(cells: FloatArray, squares: float, lowest: int) -> tuple[float, bool]:

@@ -8,9 +8,9 @@ every rank and every count is exact. Nothing here knows of metrics or requests.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -28,6 +28,8 @@ _FEWER_BITS, _FEWER, _SOME_BITS = 10, 1 << 24, 13
 #: need small ones to be told apart.
 _TOP, _UNDER = 54, 20
 
+#: So many bands are kept: at the levels of ``share``, of a limit and of a percentile.
+_BANDS = 5
 _NO_ROWS = np.empty(0, np.int64)
 #: One pass over values with their records: slabs of (values float64[k], rows int64[k], ascending).
 Slabs = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
@@ -69,10 +71,13 @@ class Folded:
     def __init__(self, slabs: Slabs, bits: int = BITS, under: int = 0) -> None:
         self._slabs, self._bits, self._under = slabs, bits, under
         self._top = (_TOP + under) << bits
+        self._infinite = 2 * self._top
         self._counts = np.zeros(2 * self._top + 1, np.int64)
         self._sums: list[float] = []
         self._ends: IntArray | None = None
         self._opened: dict[int, tuple[FloatArray, IntArray]] = {}
+        self._asked: dict[int, None] | None = None
+        self._bands: list[Band] = []
         self._n, self._least, self._most = 0, math.inf, -math.inf
 
     def add(self, values: FloatArray) -> None:
@@ -106,7 +111,10 @@ class Folded:
 
     @property
     def lows(self) -> FloatArray:
-        return begins_of(np.flatnonzero(self._counts) - self._top, self._bits, self._under)
+        return self._begins(np.flatnonzero(self._counts))
+
+    def _begins(self, cells: IntArray) -> FloatArray:
+        return begins_of(cells - self._top, self._bits, self._under)
 
     @property
     def counts(self) -> IntArray:
@@ -134,35 +142,102 @@ class Folded:
         self._open(cells)
         order = np.argsort(cells, kind="stable")
         for mine in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1) if len(order) else ():
-            values, ends = self._opened[int(cells[mine[0]])]
+            values, ends = self._inside(int(cells[mine[0]]))
             before = self._before()[cells[mine[0]]]
             found[inner[mine]] = values[np.searchsorted(ends, asked[inner[mine]] - before, side="right")]
         return found if np.ndim(rank) else found[0]
 
     def searchsorted(self, limit: float | FloatArray, side: str = "left") -> IntArray:
         """How many values are below each limit (``right``: not above it), as numpy's."""
-        limits = np.atleast_1d(np.asarray(limit, np.float64))
+        limits, before = np.atleast_1d(np.asarray(limit, np.float64)), self._before()
         found = np.where((limits > self._most) | ((limits == self._most) & (side == "right")), self._n, 0)
         inner = np.flatnonzero((limits >= self._least) & (limits <= self._most) & (found == 0))
         cells = self._cells(limits[inner])
-        found[inner] = self._before()[cells]
+        found[inner] = before[cells]
         self._open(cells[self._counts[cells] > 0])
         for place, cell in zip(inner.tolist(), cells.tolist(), strict=True):
-            if cell in self._opened:
-                values, ends = self._opened[cell]
+            if self._counts[cell]:
+                values, ends = self._inside(cell)
                 below = int(np.searchsorted(values, limits[place], "right" if side == "right" else "left"))
                 found[place] += ends[below - 1] if below else 0
         return found if np.ndim(limit) else found[0]
 
     def _before(self) -> IntArray:
-        """int64[buckets + 1]: values in the buckets before each, and in all."""
+        """int64[buckets + 1]: values in the buckets before each, and in all. Unused ones at the ends are dropped."""
         if self._ends is None:
+            used = np.flatnonzero(self._counts)
+            first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
+            self._counts = self._counts[first : last + 1].copy()
+            self._top, self._infinite = self._top - first, self._infinite - first
             self._ends = np.concatenate([[0], np.cumsum(self._counts)])
         return self._ends
 
+    def ahead(self, ask: Callable[[], object]) -> None:
+        """Read in one pass what ``ask`` will look up: it is tried with the begin of each bucket for its values."""
+        self._asked = {}
+        try:
+            ask()
+        finally:
+            asked, self._asked = np.fromiter(self._asked, np.int64), None
+        near = (asked[:, None] + np.arange(-1, 2)).ravel()
+        near = near[(near >= 0) & (near < len(self._counts))]
+        self._open(near[self._counts[near] > 0])
+
+    def bands(self, limits: Sequence[float], records: int) -> list[Band | None]:
+        """Of each limit a band that holds it, of so many records; those that are not known are read in one pass. None:
+        too many values are as large as the limit.
+        """
+        missing: list[Band] = []
+        found = [self._band(limit, missing, records) for limit in limits]
+        if missing:
+            self._bands = [*self._bands, *missing][-_BANDS:]
+            parts: list[list[tuple[FloatArray, IntArray]]] = [[] for _ in missing]
+            for values, row in self._slabs():
+                for one, mine in zip(missing, parts, strict=True):
+                    mine.append(one.take(values, row))
+            for one, mine in zip(missing, parts, strict=True):
+                one.settle(*gathered(mine))
+        return found
+
+    def _band(self, limit: float, missing: list[Band], records: int) -> Band | None:
+        """One that is known or becomes known with the missing ones."""
+        if limit > self._most:
+            return Band(limit, math.inf, records)
+        limit, before = max(limit, self._least), self._before()
+        for one in (*self._bands, *missing):
+            if one.low <= limit < one.high:
+                return one
+        cell = int(self._cells(np.array([limit]))[0])
+        if not self._top < cell < self._infinite or self._counts[cell] > HELD // 16:
+            return None
+        first = int(np.searchsorted(before, before[cell] - HELD // 64))
+        last = int(np.searchsorted(before, before[cell + 1] + HELD // 64, side="right")) - 1
+        first, last = min(max(first, self._top + 1), cell), max(min(last, self._infinite), cell + 1)
+        low, high = self._begins(np.array([first, last])).tolist()
+        missing.append(Band(low, high, records))
+        return missing[-1]
+
+    def _inside(self, cell: int) -> tuple[FloatArray, IntArray]:
+        """What is in a bucket, or what ``ahead`` takes for it."""
+        if cell in self._opened:
+            return self._opened[cell]
+        return self._begins(np.array([cell])), self._counts[cell : cell + 1]
+
     def _open(self, cells: IntArray) -> None:
         """Read what is in these buckets: distinct values, ascending, and how many are not above each."""
-        missing = np.array([cell for cell in dict.fromkeys(cells.tolist()) if cell not in self._opened], np.int64)
+        unknown = [cell for cell in dict.fromkeys(cells.tolist()) if cell not in self._opened]
+        if self._asked is not None:
+            self._asked.update(dict.fromkeys(unknown))
+            return
+        for band in self._bands:
+            here = self._cells(band.values)
+            for cell in unknown:
+                begin, end = np.searchsorted(here, (cell, cell + 1)).tolist()
+                if end - begin == self._counts[cell]:
+                    values, times = _distinct([band.values[begin:end]], [np.ones(end - begin, np.int64)])
+                    self._opened[cell] = values, np.cumsum(times)
+            unknown = [cell for cell in unknown if cell not in self._opened]
+        missing = np.array(unknown, np.int64)
         if not len(missing):
             return
         wanted = np.zeros(len(self._counts), np.bool_)
@@ -185,6 +260,42 @@ class Folded:
         for cell in missing.tolist():
             inside = slice(*np.searchsorted(own, (cell, cell + 1)).tolist())
             self._opened[cell] = known[inside], np.cumsum(times[inside])
+
+
+class Band:
+    """The values from ``low`` to below ``high``, ascending, and the record of each; ``above`` float64[records]: how
+    many values each record has from ``high`` on.
+    """
+
+    def __init__(self, low: float, high: float, records: int) -> None:
+        self.low, self.high, self.above = low, high, np.zeros(records)
+        self.values, self.row = np.empty(0), _NO_ROWS
+
+    def take(self, values: FloatArray, row: IntArray) -> tuple[FloatArray, IntArray]:
+        """Count those of a slab that are above; returns those that are inside."""
+        least = np.flatnonzero(values >= self.low)
+        values, row = values[least], row[least]
+        inside = values < self.high
+        add(self.above, row[~inside])
+        return values[inside], row[inside]
+
+    def settle(self, values: FloatArray, row: IntArray) -> None:
+        """All that were taken."""
+        order = np.argsort(values)
+        self.values, self.row = values[order], row[order]
+
+    def beyond(self, limit: float, side: Literal["left", "right"]) -> FloatArray:
+        """float64[records]: how many values of each are above the limit, or (``left``) not below it."""
+        rest = self.row[np.searchsorted(self.values, limit, side) :]
+        return self.above + np.bincount(rest, minlength=len(self.above))
+
+
+def add(totals: FloatArray, row: IntArray, weights: IntArray | None = None) -> None:
+    """Add the weights of one slab, or 1 each, to those of their records."""
+    if len(row):
+        first = int(row[0])
+        found = np.bincount(row - first, weights)
+        totals[first : first + len(found)] += found
 
 
 def _distinct(values: list[FloatArray], times: list[IntArray]) -> tuple[FloatArray, IntArray]:
@@ -352,6 +463,11 @@ class Entries:
         values, row = self._held
         last = min(last, self.n)
         return values[first:last], np.arange(first, last) if row is None else row[first:last]
+
+    @property
+    def remade(self) -> bool:
+        """They are in no memory, but made anew in each pass."""
+        return self._folded is not None
 
     @property
     def plain(self) -> bool:

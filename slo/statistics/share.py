@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import ge, gt, le, lt
@@ -30,13 +30,13 @@ from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distance import Distance, chance
 from plimsoll.slo.statistics.distribution import exact, median
 from plimsoll.slo.statistics.memory import Blocks, Memory, blocks_of, design_effect, p_of_blocks
-from plimsoll.slo.statistics.order import Entries, Folded, Ranked, by_time, mapped
+from plimsoll.slo.statistics.order import SLAB, Entries, Folded, Ranked, add, by_time, mapped
 
 T = TypeVar("T")
 
 _WINDOWS = 16
 #: So many things that several judges look at are kept with a course.
-_KEPT = 4
+_KEPT = 8
 _COMPARE: Mapping[str, Callable[..., Any]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -114,20 +114,24 @@ def course(records: Records, planned: bool = False, growing: bool = False, offer
     Requests due at the same moment have no order of their own: they get one by lot.
     """
     measured = records.in_measure
-    rows = np.arange(len(records)) if bool(measured.all()) else np.flatnonzero(measured)
+    rows: slice | IntArray = slice(None) if bool(measured.all()) else np.flatnonzero(measured)
     due, done = records["due_ns"][rows], records["done_ns"][rows]
-    order = by_time(due, lambda: np.random.default_rng(2).permutation(len(due)))
-    last = int(max(done.max(), due.max())) if len(rows) else 0
-    span = last - int(due.min()) if len(rows) else 0
-    under_way = float((np.where(done == -1, last, done) - due).clip(0).sum())
-    plain = order is None and len(rows) == len(records)
-    if order is not None:
-        rows, due = rows[order], due[order]
+    n = len(due)
+    order = by_time(due, lambda: np.random.default_rng(2).permutation(n))
+    last = int(max(done.max(), due.max())) if n else 0
+    span = last - int(due.min()) if n else 0
+    under_way = 0
+    for first in range(0, n, SLAB):
+        begun, over = due[first : first + SLAB], done[first : first + SLAB]
+        under_way += int((np.where(over == -1, last, over) - begun).clip(0).sum())
+    plain = order is None and n == len(records)
     place = np.full(len(records), -1, np.int64)
-    place[rows] = np.arange(len(rows))
+    if order is not None:
+        rows, due = order if n == len(records) else np.arange(len(records))[rows][order], due[order]
+    place[rows] = np.arange(n)
     window = _windows(due) if planned else None
-    sending = round(len(rows) / offered_per_s * 1e9) if offered_per_s > 0 else span
-    return Course(place, len(rows), under_way / span if span > 0 else 0.0, sending, window, growing, plain)
+    sending = round(n / offered_per_s * 1e9) if offered_per_s > 0 else span
+    return Course(place, n, float(under_way) / span if span > 0 else 0.0, sending, window, growing, plain)
 
 
 def _windows(due: IntArray) -> IntArray | None:
@@ -209,7 +213,7 @@ class Series:
         """Evidence about the bad ones; ``errors`` of them are of failures."""
         k, crowd = bad.number(self.entries.ordered), None
         if self.nested:
-            crowd = self._crowd(self.by_request(bad.of), k) if self.crowds is None else self.crowds(bad)
+            crowd = self._crowd(self.by_request([bad])[0], k) if self.crowds is None else self.crowds(bad)
         return self.counted(k, crowd, errors)
 
     def _crowd(self, counts: FloatArray, k: int) -> Crowd:
@@ -236,19 +240,31 @@ class Series:
         has[row if self.at is None else self.at[row]] = True
         return blocks_of(has)
 
-    def by_request(self, bad: Callable[[FloatArray], BoolArray]) -> FloatArray:
-        """float64[requests]: how many bad values each has, in order."""
-        counts = np.zeros(len(self.size if self.at is None else self.at))
-        for values, row in self.entries.slabs():
-            _add(counts, row[bad(values)])
-        return counts if self.at is None else self.in_order(counts)
+    def by_request(self, limits: Sequence[Beyond]) -> list[FloatArray]:
+        """float64[requests] for each limit: how many bad values each request has, in order."""
+        entries, records = self.entries, len(self.size if self.at is None else self.at)
+        folded = entries.ordered if isinstance(entries.ordered, Folded) else None
+        bands = folded.bands([bad.limit for bad in limits], records) if folded is not None else [None] * len(limits)
+        found = []
+        for bad, band in zip(limits, bands, strict=True):
+            if band is None:
+                counts = np.zeros(records)
+                for values, row in entries.slabs():
+                    add(counts, row[bad.of(values)])
+            else:
+                counts = band.beyond(bad.limit, "left" if bad.operator in ("<", ">=") else "right")
+                if bad.operator in ("<", "<="):
+                    assert entries.sizes is not None  # as of all lists
+                    counts = entries.sizes - counts
+            found.append(counts if self.at is None else self.in_order(counts))
+        return found
 
     def in_order(self, of_records: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """What each record has, of those that have a value, in order."""
         if self.at is None:
             return of_records
         found = np.empty(len(self.size), of_records.dtype)
-        has = self.at >= 0
+        has = slice(None) if len(self.size) == len(self.at) else self.at >= 0
         found[self.at[has]] = of_records[has]
         return found
 
@@ -261,7 +277,9 @@ def series(values: FloatArray, row: IntArray, along: Course) -> Series:
 def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
     """The same of values that may be in no memory. ``worst``: what failures are, where some are among them."""
     if entries.plain and along.plain and along.number == entries.n:
-        at, size, window = None, np.broadcast_to(np.int64(1), (entries.n,)), along.window
+        at, size, window = None, _ones(entries.n), along.window
+    elif entries.plain and len(along.place) == along.number == entries.n:
+        at, size, window = along.place, _ones(entries.n), along.window
     else:
         at, size, window = _places(entries, along)
     bare = Series(entries, at, size, remembered.independent(len(size)), along.growing)
@@ -273,7 +291,7 @@ def lay(entries: Entries, along: Course, worst: float | None = None) -> Series:
         ordered = score
         if at is not None:
             ordered = np.empty(len(size))
-            ordered[at[entries.row]] = score
+            ordered[at if entries.plain else at[entries.row]] = score
         return replace(bare, memory=remembered.of_ranks(ordered, along.in_flight, window))
     if len(size) < remembered.LEAST:
         return bare
@@ -313,27 +331,21 @@ def _spread(laid: Series) -> _Spread:
         summed = np.bincount(place, score, minlength=len(size)).astype(np.float64)
         return _Spread(summed, float(np.square(score).mean()), tuple(above))
     known = remembered.sample(entries)
-    places, twice = remembered.Places(known, many=True), 2.0 * len(known)
+    places, twice = remembered.Places(known), 2.0 * len(known)
     sums, squares = np.zeros(len(size if at is None else at)), 0.0
     for values, row in entries.slabs():
         rank = places.twice(values)
-        _add(sums, row, rank)
+        add(sums, row, rank)
         squares += float(np.square(rank / twice).sum())
     mean = float(sums.sum()) / twice / entries.n
-
-    def beyond(level: float) -> FloatArray:
-        return laid.by_request(lambda values: places.twice(values) / twice - mean > level - 0.5)
-
+    levels = [Beyond(*places.first(places.possible / twice - mean > level - 0.5)) for level in LEVELS]
     summed = laid.in_order(sums) / twice - mean * size
-    return _Spread(summed, squares / entries.n - mean * mean, tuple(map(beyond, LEVELS)))
+    return _Spread(summed, squares / entries.n - mean * mean, tuple(laid.by_request(levels)))
 
 
-def _add(totals: FloatArray, row: IntArray, weights: IntArray | None = None) -> None:
-    """Add the weights of one slab, or 1 each, to those of their records."""
-    if len(row):
-        first = int(row[0])
-        found = np.bincount(row - first, weights)
-        totals[first : first + len(found)] += found
+def _ones(n: int) -> IntArray:
+    """One value each."""
+    return np.broadcast_to(np.int64(1), (n,))
 
 
 def _places(entries: Entries, along: Course) -> tuple[IntArray, IntArray, IntArray | None]:

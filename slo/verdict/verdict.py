@@ -135,30 +135,35 @@ def both(
 ) -> list[ObjectiveVerdict]:
     """Every objective over the run at both ends of the generator's lateness, before ``holm``."""
     low = lower_end(records, validity.pooled) if validity.paced else None
-    laid = partial(course_of, validity=validity)
-    along = laid(records) if along is None else along
+    along = course_of(records, validity) if along is None else along
+    others: list[tuple[Records, Course, Goodput]] = []
     limits = [one for one in objectives if one.scope == "request"]
     found = []
     known = goodput(records, objectives) if good is None else good
 
+    def end(rows: Records) -> tuple[Course, Goodput]:
+        if not others or others[0][0] is not rows:
+            others[:] = [(rows, course_of(rows, validity), goodput(rows, objectives))]
+        return replace(others[0][1]), others[0][2]  # without what the course keeps for one objective
+
     def judged(objective: Objective, rows: Records) -> ObjectiveVerdict:
-        if rows is records:
-            return judge_objective(objective, rows, known, confidence, along)
-        return judge_objective(objective, rows, goodput(rows, objectives), confidence, laid(rows))
+        course, goods = (along, known) if rows is records else end(rows)
+        return judge_objective(objective, rows, goods, confidence, course)
 
     for one in objectives:
         if one.scope == "run":
             names = names_of(one, limits)
             found.append(both_ends(names, judged(one, records), low, partial(judged, one)))
+    other = partial(_one_of, confidence=confidence, laid=lambda rows: end(rows)[0])
     for slo in slos:
         names = frozenset(limit.indicator for limit in slo.limits)
         for place, upper in enumerate(slo.judge(records, confidence, along)):
-            found.append(both_ends(names, upper, low, partial(_one_of, slo, place, confidence, laid)))
+            found.append(both_ends(names, upper, low, partial(other, slo, place)))
     return found
 
 
 def _one_of(
-    slo: WholePromise, place: int, confidence: sure.Probability, laid: Callable[[Records], Course], records: Records
+    slo: WholePromise, place: int, records: Records, *, confidence: sure.Probability, laid: Callable[[Records], Course]
 ) -> ObjectiveVerdict:
     return slo.judge(records, confidence, laid(records))[place]
 

@@ -86,9 +86,10 @@ static int nameless_file(size_t size) {
 
 static size_t rounded(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
 
-/* A freed mapping of nearly the size is used again: its pages are there. Call with the lock held. */
+/* The freed mapping of nearly the size that was let go of last is used again: its pages are there. Call with the lock
+ * held. */
 static char *again(size_t size) {
-    for (int i = 0; i < n_mappings; i++)
+    for (int i = n_mappings - 1; i >= 0; i--)
         if (mappings[i].free && mappings[i].size >= size && mappings[i].size - size <= size / 4) {
             mappings[i].free = 0;
             return mappings[i].at;
@@ -100,9 +101,10 @@ static char *map(size_t wanted, int zeroed) {
     size_t size = rounded(wanted);
     char *at = NULL;
     pthread_mutex_lock(&lock);
-    if (!zeroed) at = again(size);
+    at = again(size);
     int full = n_mappings == MOST;
     pthread_mutex_unlock(&lock);
+    if (at != NULL && zeroed) memset(at, 0, wanted);
     if (at != NULL || full) return at;
     int fd = nameless_file(size);
     if (fd < 0) return NULL;
@@ -298,6 +300,9 @@ static PyObject *install(PyObject *self, PyObject *args) {
         PyErr_Format(PyExc_OSError, "%s is in memory", where);
         return NULL;
     }
+    /* Arrays of up to 4 MB come from memory that was freed, whose pages are there: the kernel need not clear new ones. */
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+    mallopt(M_MMAP_THRESHOLD, 4 << 20);
     void **numpy = numpys_functions();
     if (numpy == NULL) return NULL;
     pthread_mutex_lock(&lock);

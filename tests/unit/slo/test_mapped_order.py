@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.slo.records.records import FloatArray, IntArray
-from plimsoll.slo.statistics import memory, share
+from plimsoll.slo.statistics import memory, order, share
 from plimsoll.slo.statistics.memory import independent
 from plimsoll.slo.statistics.order import Entries, Folded, mapped
 from plimsoll.slo.statistics.share import Course, lay
@@ -81,3 +81,69 @@ def test_nested_values_in_slabs_show_the_memory_that_they_show_in_one_array(
         for upward in (True, False):
             ends = [share.bounds_of(s, share.exact(p), upward=upward, scaled=True) for s in (one, other)]
             assert ends[0] == pytest.approx(ends[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_values_beyond_limits_are_counted_by_request_from_a_band_of_them_as_from_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "HELD", 6400)  # bands of some hundred values
+    rng = np.random.default_rng(seed)
+    row = np.repeat(np.arange(300), rng.integers(0, 20, 300))
+    values = np.round(rng.gamma(3, 1e7, len(row)), -5 * (seed % 2))
+    values[rng.random(len(row)) < 0.02 * (seed % 3)] = np.inf
+    if seed == 7:
+        values[::2] = 2e7  # more than a band takes
+    made, again = folded(values, row, 512)
+    passes = []
+
+    def counted() -> Iterator[tuple[FloatArray, IntArray]]:
+        passes.append(1)
+        return again()
+
+    made._slabs = counted
+    entries = Entries(again=counted, folded=made, sizes=np.bincount(row, minlength=300))
+    laid = share.Series(entries, None, np.bincount(row, minlength=300), independent(300))
+    near = np.sort(values)[len(values) * 9 // 10 + np.arange(-9, 10)]
+    limits = [*near.tolist(), *np.nextafter(near, 0).tolist(), -1.0, 0.0, 1.0, 2e7, float(values.max()), 1e16, np.inf]
+    for limit in limits:
+        for operator in share._COMPARE:
+            bad = share.Beyond(operator, limit)
+            want = np.bincount(row[bad.of(values)], minlength=300)
+            assert laid.by_request([bad])[0].tolist() == want.tolist(), (operator, limit)
+    if seed in (0, 1, 3):
+        assert len(passes) < len(limits)
+
+
+def test_what_is_looked_up_is_read_ahead_in_one_pass() -> None:
+    values = np.random.default_rng(3).gamma(3, 1e7, 5000)
+    made, again = folded(values, at_a_time=512)
+    passes = []
+
+    def counted() -> Iterator[tuple[FloatArray, IntArray]]:
+        passes.append(1)
+        return again()
+
+    made._slabs = counted
+
+    def searched() -> float:
+        """A bisection: where it looks next depends on what it found."""
+        low, high = 0, len(made) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if float(made[middle]) < 2.5e7 else (low, middle)
+        return float(made[high])
+
+    made.ahead(searched)
+    assert searched() == float(np.sort(values)[np.searchsorted(np.sort(values), 2.5e7)])
+    assert len(passes) == 1
+
+
+def test_a_long_series_shows_the_products_that_numpy_adds_up_at_once() -> None:
+    score = np.random.default_rng(5).normal(0, 1, 3 * memory.PIECE + 7)
+    for n in (5, memory.PIECE - 1, memory.PIECE, memory.PIECE + 3, len(score)):
+        some = score[:n]
+        want = [
+            float((some[lag:] * some[: n - lag]).sum()) if lag < n else 0.0 for lag in range(1, memory.LAGS[-1] + 1)
+        ]
+        assert memory._lagged(some) == pytest.approx(want, abs=1e-9)
