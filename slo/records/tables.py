@@ -615,15 +615,13 @@ def merged_marks(records: Records) -> BoolArray:
 
 def merged_chunks(records: Records) -> Merged:
     """Count the merged chunks and bound their error by the read before, or by the time the request was sent."""
-
-    def parts() -> Iterator[Records]:  # none is kept: the offsets of all are an array as long as the run
-        return (records.select(slice(*rows)) for rows in blocks(records.chunk_offsets))
-
-    chunks, merged = int(records.chunk_offsets[-1]), sum(int(np.count_nonzero(merged_marks(part))) for part in parts())
+    spans = [slice(*rows) for rows in blocks(records.chunk_offsets)]  # all parts at once hold all offsets once more
+    counts = (int(np.count_nonzero(merged_marks(records.select(span)))) for span in spans)
+    chunks, merged = int(records.chunk_offsets[-1]), sum(counts)
     if not merged:
         return Merged(chunks, 0, None)
     wait, at = np.empty(merged, np.int64), 0
-    for part in parts():
+    for part in map(records.select, spans):
         which = np.flatnonzero(merged_marks(part))
         wait[at : at + len(which)] = part.chunk_ns[which] - _earliest(part, which)
         at += len(which)

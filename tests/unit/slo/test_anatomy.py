@@ -150,7 +150,7 @@ def test_without_shared_reads_there_is_no_error() -> None:
 
 def test_counting_merged_chunks_holds_a_block_at_a_time() -> None:
     """The offsets of all blocks together were 800 MB of a run of 100 million requests."""
-    n = 500_000
+    n = 1_000_000
     rows = from_columns(n)
     rows = from_arrays(dict(rows.columns), np.arange(n), np.arange(n + 1), (), ())
     tracemalloc.start()
