@@ -185,7 +185,7 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 BUDGETS = {
     "plimsoll/documents": (381, 2),
     "scenarios": (6335, 40),
-    "slo": (22344, 115),
+    "slo": (22324, 115),
     "reports": (13961, 59),
     "harness": (42439, 175),
     "reference_server": (16059, 70),

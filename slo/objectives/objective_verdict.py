@@ -27,7 +27,7 @@ from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
 from plimsoll.slo.statistics.order import Entries, Folded, Ordered, mapped
-from plimsoll.slo.statistics.share import bounds_of
+from plimsoll.slo.statistics.share import bounds
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 _BREAKS: Mapping[str, Literal[">", ">=", "<", "<="]] = {"<=": ">", "<": ">=", ">=": "<", ">": "<="}
@@ -288,8 +288,8 @@ def percentile_of(
     floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
 
     def asked() -> tuple[share.ShareTest, tuple[float, float], float]:
-        bounds = bounds_of(known.laid, p, confidence, **side, floor=floor)
-        return share.weigh(known.seen, allowed, confidence, known.far), bounds, quantile(ordered, p)
+        ends = bounds(known.laid, p, confidence, **side, floor=floor)
+        return share.weigh(known.seen, allowed, confidence, known.far), ends, quantile(ordered, p)
 
     if isinstance(ordered, Folded):
         ordered.ahead(asked)

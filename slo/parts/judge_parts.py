@@ -35,7 +35,7 @@ from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.records import FloatArray, IntArray
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
-from plimsoll.slo.statistics.share import bounds_of
+from plimsoll.slo.statistics.share import bounds
 from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity
@@ -75,7 +75,7 @@ class JudgedParts:
         if not measured.n:
             return None
         indicator, laid = catalogue()[metric], self.rows.series(metric)
-        low, high = bounds_of(
+        low, high = bounds(
             laid,
             exact(p),
             repr(self.verdict.confidence),

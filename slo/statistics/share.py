@@ -547,26 +547,6 @@ def _needed_of(errors: Blocks, limit: Fraction, confidence: Probability) -> floa
 
 
 def bounds(
-    values: FloatArray,
-    laid: Series,
-    p: Fraction,
-    confidence: sure.Probability = "0.95",
-    *,
-    upward: bool = True,
-    scaled: bool = False,
-    floor: float = 0.0,
-    failed: BoolArray | None = None,
-) -> tuple[float, float]:
-    """``bounds_of`` values[m], m > 0, laid along ``laid``; ``failed`` bool[m]: those that are the worst there is
-    because a request has none.
-    """
-    row = laid.entries.row
-    errors = laid.errors_of(row[failed]) if failed is not None and failed.any() else None
-    given = replace(laid, entries=Entries((values, row), sizes=laid.entries.sizes), errors=errors)
-    return bounds_of(given, p, confidence, upward=upward, scaled=scaled, floor=floor)
-
-
-def bounds_of(
     laid: Series,
     p: Fraction,
     confidence: sure.Probability = "0.95",

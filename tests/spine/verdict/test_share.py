@@ -145,7 +145,7 @@ def test_bounds_of_evenly_spread_values_are_nearly_the_order_statistics() -> Non
     side.
     """
     values = np.argsort(np.argsort(np.arange(1000) * 0.6180339887498949 % 1.0)).astype(np.float64)
-    low, high = bounds(values, series(values, np.arange(1000), whole(1000)), Fraction(9, 10))
+    low, high = bounds(series(values, np.arange(1000), whole(1000)), Fraction(9, 10))
     assert 881.0 <= low <= 883.0
     assert 915.0 <= high <= 917.0
 
@@ -153,16 +153,15 @@ def test_bounds_of_evenly_spread_values_are_nearly_the_order_statistics() -> Non
 def test_bounds_of_a_percentile_widen_with_the_clusters() -> None:
     """Sorted values, worst case: one trend, and nothing is known of how it goes on."""
     values = np.arange(1000.0)
-    low, high = bounds(values, series(values, np.arange(1000), whole(1000)), Fraction(9, 10), floor=-np.inf)
+    low, high = bounds(series(values, np.arange(1000), whole(1000)), Fraction(9, 10), floor=-np.inf)
     assert (low, high) == (-np.inf, np.inf)
 
 
 def test_the_floor_is_told_where_a_sample_is_too_small_for_a_bound() -> None:
     """A finalization may be negative: no bound "above 0" for a percentile of -191 ms."""
     values = np.full(20, -191e6)
-    laid = series(values, np.arange(20), whole(20))
-    assert bounds(values, laid, Fraction(5, 100), floor=-np.inf)[0] == -np.inf
-    assert bounds(np.abs(values), laid, Fraction(5, 100))[0] == 0.0
+    assert bounds(series(values, np.arange(20), whole(20)), Fraction(5, 100), floor=-np.inf)[0] == -np.inf
+    assert bounds(series(np.abs(values), np.arange(20), whole(20)), Fraction(5, 100))[0] == 0.0
 
 
 def test_whole_requests_that_are_slow_count_once() -> None:

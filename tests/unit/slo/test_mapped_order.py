@@ -79,7 +79,7 @@ def test_nested_values_in_slabs_show_the_memory_that_they_show_in_one_array(
     assert other.memory.doubt == pytest.approx(one.memory.doubt, rel=1e-9)
     for p in ("0.5", "0.9", "0.99"):
         for upward in (True, False):
-            ends = [share.bounds_of(s, share.exact(p), upward=upward, scaled=True) for s in (one, other)]
+            ends = [share.bounds(s, share.exact(p), upward=upward, scaled=True) for s in (one, other)]
             assert ends[0] == pytest.approx(ends[1], rel=1e-9)
 
 
