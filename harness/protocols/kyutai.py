@@ -216,7 +216,8 @@ def _tell_sound(account: Account, t_ns: int, said: Any) -> None:
     if kind != "Audio":
         return
     try:
-        samples = np.asarray(said.get("pcm"), np.float32)
+        with np.errstate(over="ignore"):  # clipped below
+            samples = np.asarray(said.get("pcm"), np.float32)
     except (ValueError, TypeError, OverflowError):
         samples = np.zeros((0, 0), np.float32)
     if samples.ndim != 1:
