@@ -59,6 +59,10 @@ class ReplayParams(BaseModel):
     window: Window = Field(default_factory=Window, description="{start: 10m, end: 20m} of the recording.")
 
 
+#: A year. Due times hold some 292.
+_LONGEST_NS = 365 * 86_400 * 10**9
+
+
 def _blocks(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
     require_samples(n_samples)
     if params.trace is None:
@@ -70,6 +74,12 @@ def _blocks(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Iter
     n = n if stop.max_queries is None else min(n, stop.max_queries)
     stop = replace(stop, min_queries=min(stop.min_queries, n), min_duration_ns=0)
     made, first_ns = 0, int(recording.rows(begin, begin + 1).at_ns[0])
+    lasts_ns = (int(recording.rows(end - 1, end).at_ns[0]) - first_ns) / params.speed
+    if lasts_ns > _LONGEST_NS:
+        raise ValueError(
+            f"params.speed: at {params.speed:g} the recording lasts {lasts_ns / _LONGEST_NS:,.3g} years. Give a larger "
+            "one, or a window of less than a year"
+        )
     for row, rows, begins in recording.queries(begin, end, BLOCK):
         bounds = np.append(begins, len(rows))[: n - made + 1]
         begins, m = bounds[:-1], int(bounds[-1])

@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, Overflow
-from errno import ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from functools import lru_cache, partial
 from io import TextIOWrapper
 from itertools import islice
@@ -104,17 +104,20 @@ def _read(path: Path, where: str, form: str, columns: Columns, unit: Unit, stamp
         else:
             of = _mooncake if form == "mooncake" else partial(_named, columns=columns, unit_ns=UNIT_NS[unit])
             _keep(each_line(path, lambda entry, where: of(_object(entry)), errors), made)
+        if not len(made) and not errors:
+            errors = [f"{path}: no requests in it. Give a trace with at least one."]
+        if errors:
+            raise ScenarioError(cap(errors, str(path)))
+        return made.sealed()
     except OSError as error:
-        if error.errno != ENOSPC:
+        if error.errno not in (ENOSPC, EFBIG, EDQUOT, EROFS):
             raise
         raise ScenarioError(
-            [f"{path}: no room for it in order of time in {tempfile.gettempdir()}. Make some, or set TMPDIR."]
+            [
+                f"{path}: {tempfile.gettempdir()} does not take it in order of time ({error.strerror}). Make "
+                "room there, or set TMPDIR."
+            ]
         ) from None
-    if not len(made) and not errors:
-        errors = [f"{path}: no requests in it. Give a trace with at least one."]
-    if errors:
-        raise ScenarioError(cap(errors, str(path)))
-    return made.sealed()
 
 
 def _keep(requests: Iterator[_Request], made: Recording) -> None:
@@ -174,7 +177,10 @@ def _read_csv(path: Path, names: Columns, unit_ns: int, made: Recording, errors:
     """Blocks of plain lines at once; from the first other one on line by line, which says what is wrong with it."""
     with files.opened(path) as file:
         first = file.readline()
-        head = next(csv.reader([first.decode("utf-8-sig", errors="replace")], skipinitialspace=True), [])
+        try:
+            head = next(csv.reader([first.decode("utf-8-sig", errors="replace")], skipinitialspace=True), [])
+        except csv.Error as error:
+            raise ScenarioError([f"{path}:1: not CSV ({error}). End each line with a line feed."]) from None
         at, number, plain = 0, 0, b'"' not in first and len(set(head)) == len(head)
         counts = {"n_in": names.input_tokens, "n_out": names.output_tokens}
         while plain:

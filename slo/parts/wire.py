@@ -24,7 +24,9 @@ Array = npt.NDArray[Any]
 
 _MAGIC = b"PLd1"
 #: No message is larger when it is unpacked.
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 26
+#: Nor is the part of it that names and describes arrays.
+MOST_HEADING = 1 << 20
 _TYPES = tuple(np.dtype(name) for name in ("<f8", "<i8", "<i4", "<i2", "<i1"))
 
 
@@ -120,7 +122,7 @@ class Question:
             name, end, again, alone, extent = about["of"]
             of = Of(str(name), str(end), bool(again), bool(alone), tuple(map(int, extent)))
             return Question(str(about["kind"]), of, arrays, str(about["text"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
             raise ValueError("bytes that are no question to a part: use one version of Plimsoll everywhere") from error
 
 
@@ -157,12 +159,17 @@ def _unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
         body = reader.decompress(data[16:], min(length, MOST_BYTES) + 1)
         if len(body) != length or not reader.eof:
             raise ValueError("another length")
+        if heading > MOST_HEADING:
+            raise ValueError("another heading")
         about, listed = json.loads(body[:heading])
-        arrays, at = {}, heading
+        arrays, at, most = {}, heading, MOST_BYTES // 8
         for name, kind, base, shape in listed:
             if not isinstance(name, str):
                 raise TypeError("a name that is none")
             count = math.prod(shape)
+            most -= count  # small numbers grow to 8 bytes each
+            if count < 0 or most < 0:
+                raise ValueError("too many numbers")
             array = np.frombuffer(body, _TYPES[kind], count, at).reshape(shape)
             whole = array if kind == 0 else array.astype(np.int64)
             arrays[name] = whole if base is None else np.cumsum(whole, axis=-1) + base

@@ -5,12 +5,15 @@ for bit, however the rows were dealt.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -304,6 +307,34 @@ def test_a_damaged_message_is_refused_or_read_and_nothing_else(damage: bytes, at
     for read in (Digest.from_bytes, Question.from_bytes):
         with contextlib.suppress(ValueError):
             read(message)
+
+
+@pytest.mark.parametrize(
+    ("heading", "body"),
+    [
+        ([{}, [["&values", 4, 0, [9 << 20]]]], bytes(9 << 20)),  # a byte each: they would be 72 MB
+        ([{}, [["+x", 1, None, [-1]]]], b""),
+        ([{}, [["+x", 4, None, [0]]] * 60_000], b""),
+        ([{}, [[]] * 400_000], b""),
+    ],
+)
+def test_a_small_message_that_would_fill_memory_is_refused(heading: Any, body: bytes) -> None:
+    head = json.dumps(heading).encode()
+    data = b"PLd1" + struct.pack("<QI", len(head) + len(body), len(head)) + zlib.compress(head + body)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="no message of a part"):
+            Digest.from_bytes(data)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("extent", [[math.inf], [math.nan], ["x"], 7])
+def test_a_question_of_an_extent_that_is_none_is_refused(extent: Any) -> None:
+    head = json.dumps([{"kind": "n", "of": ["x", "", False, False, extent], "text": ""}, []]).encode()
+    with pytest.raises(ValueError, match="no question"):
+        Question.from_bytes(b"PLd1" + struct.pack("<QI", len(head), len(head)) + zlib.compress(head))
 
 
 def test_questions_and_digests_survive_the_wire() -> None:

@@ -118,7 +118,9 @@ def test_without_msgpack_the_check_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_samples_beyond_full_scale_are_cut_and_those_that_are_no_numbers_are_silence() -> None:
-    exchange = settled(speech(), TEXT, [(9, packed("Audio", pcm=[float("nan"), float("inf"), -3.0, 1e39] + [0.0] * 20))])
+    exchange = settled(
+        speech(), TEXT, [(9, packed("Audio", pcm=[float("nan"), float("inf"), -3.0, 1e39] + [0.0] * 20))]
+    )
     assert exchange.session is not None
     assert exchange.session.media_out_ns == 1 * MS
     assert np.isfinite(exchange.session.leading_silence_ns)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,14 +132,31 @@ def test_of_many_mistakes_a_few_are_told_and_all_are_counted(tmp_path: Path) -> 
     assert len(failure.value.errors) == 21
 
 
-def test_a_full_disk_is_an_error_that_says_where(tmp_path: Path, small: None) -> None:
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("step", ["add", "sealed"])
+def test_a_full_disk_is_an_error_that_says_where(code: int, step: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time\n" + "1\n" * 70)
-    full = OSError(28, "No space left on device")
     with (
-        mock.patch.object(recording.tempfile, "TemporaryFile", side_effect=full),
-        pytest.raises(ScenarioError, match=r"no room for it in order of time in .* set TMPDIR"),
+        mock.patch.object(recording.Recording, step, side_effect=OSError(code, os.strerror(code))),
+        pytest.raises(
+            ScenarioError, match=r"does not take it in order of time \(.*\)\. Make room there, or set TMPDIR"
+        ),
     ):
         read(tmp_path / "a.csv", "x")
+
+
+def test_lines_that_end_in_carriage_returns_alone_are_said_to_be_no_csv(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"time,input_tokens\r1,3\r2,4\r")
+    with pytest.raises(ScenarioError, match=r"a.csv:1: not CSV \(.*\)\. End each line with a line feed"):
+        read(tmp_path / "a.csv", "x", "csv")
+
+
+@pytest.mark.parametrize("speed", [1e-300, 1e-12, 1e-8])
+def test_a_speed_at_which_nobody_would_see_the_end_is_refused(speed: float, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time\n0\n1\n")
+    params = ReplayParams(trace=str(tmp_path / "a.csv"), speed=speed)
+    with pytest.raises(ValueError, match=r"params\.speed: at .* the recording lasts .* years\. Give a larger one"):
+        next(replay._blocks(params, Stop(min_queries=1), 1, 1))
 
 
 @pytest.mark.usefixtures("small")
