@@ -277,16 +277,15 @@ def _write(table: Any, mlperf: bool, directory: Path) -> None:
         _write_mlperf(directory / MLPERF_FILE, payload, raw)
 
 
-def forget(folder: Path, kept: Records) -> None:
-    """Leave only the answers of these rows, and no log of MLPerf's, which has all or none. Raises OSError."""
+def leave(to: Path, folder: Path, kept: Records) -> None:
+    """Write the answers of these rows to a file of their own. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     some = {*zip(kept["query_id"].tolist(), kept["sample_ix"].tolist(), strict=True)}
     table = pq.read_table(folder / FILE)
     stays = pa.array([key in some for key in zip(*(table[name].to_pylist() for name in _KEYS), strict=True)])
-    whole(folder / FILE, partial(pq.write_table, table.filter(stays), compression="zstd"))
-    (folder / MLPERF_FILE).unlink(missing_ok=True)
+    whole(to, partial(pq.write_table, table.filter(stays), compression="zstd"), sync=True)
 
 
 def _lines(segments: Path) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:

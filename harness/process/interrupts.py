@@ -6,6 +6,7 @@ then is raised where the next import begins, again if it is swallowed there, and
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
 from collections.abc import Coroutine
@@ -40,6 +41,7 @@ def install() -> None:
             sys.meta_path.insert(0, _NextImport())
 
     signal.signal(signal.SIGALRM, interrupted)
+    atexit.register(settle)  # Python has given the signal back by the time the process ends: it would be killed
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as under nohup
         signal.signal(signal.SIGINT, interrupted)
 

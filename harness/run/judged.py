@@ -21,6 +21,7 @@ from plimsoll.reports.documents.words import verdict_line
 from plimsoll.reports.format import formats, unusable
 from plimsoll.reports.parts.provenance import attempts_part
 from plimsoll.reports.report import Report
+from plimsoll.scenarios.text.fields import sampled
 from plimsoll.slo.judge import judge as slo_judge
 from plimsoll.slo.verdict.accuracy import Scores
 
@@ -28,22 +29,33 @@ from plimsoll.slo.verdict.accuracy import Scores
 def conclude(sealed: Sealed, promises: Promises) -> Report:
     """``judge`` a run by the promises that it was made with, and then drop what it was told not to keep."""
     report, keep = judge(sealed, promises), str(sealed.scenario.get("keep", "all"))
+    records, path = sealed.records, sealed.directory.path
+    if sealed.kept is not None:
+        with contextlib.suppress(OSError):
+            retention.forget(path)  # killed as it did so, or on a disk that took no more
     if keep == "all" or sealed.kept is not None or not sealed.whole or sealed.facts.plan_faults:
         return report
-    records, path = sealed.records, sealed.directory.path
+    try:
+        sampled(keep)
+    except ValueError as error:
+        raise HarnessFault(f"{path}: scenario.yaml is damaged or from another version (keep: {error})") from None
     kept = retention.rows_to_keep(keep, records, promises, int(sealed.manifest["seed"]))
     said = retention.stated(keep, records, kept)
     result = report.model_copy(update={"run": report.run.model_copy(update={"kept": said})})
     document = {"facts": sealed.facts.to_json(), "promises": promises.to_json(), "report": result.document()}
     try:
-        retention.drop(path, records, kept, document)
         if sealed.scenario.get("mode") == "accuracy":
-            from plimsoll.harness.generator.outputs import forget
+            from plimsoll.harness.generator.outputs import leave
 
-            forget(path, records.select(kept & records.in_measure))
+            leave(path / retention.ANSWERS, path, records.select(kept & records.in_measure))
+        retention.drop(path, records, kept, document)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            (path / retention.ANSWERS).unlink(missing_ok=True)
         note = f"keep {keep}: everything is still there, because {path} takes no files ({error.strerror})"
         return report.model_copy(update={"warnings": [*report.warnings, note]})
+    with contextlib.suppress(OSError):
+        retention.forget(path)
     return result
 
 
@@ -57,7 +69,8 @@ def judge(sealed: Sealed, promises: Promises) -> Report:
         if errors := retention.limits_lost(promises, kept):
             raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
     else:
-        promises = replace(promises, objectives=(), slos=())  # INVALID, whatever it is judged by
+        fault = f"{retention.FILE} was made from another generator.json or other rows than are here"
+        sealed = replace(sealed, facts=replace(sealed.facts, plan_faults=(*sealed.facts.plan_faults, fault)))
     return retention.completed(_judged(sealed, promises), promises, kept)
 
 

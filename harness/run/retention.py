@@ -32,6 +32,8 @@ from plimsoll.slo.records.records import CHUNKED, BoolArray, Records
 from plimsoll.slo.validity.accounts import Sums
 
 FILE = "kept.json"
+#: The answers that stay, until the others are forgotten.
+ANSWERS = "answers.kept"
 SCHEMA: Final = "plimsoll.kept/1"
 #: Of ``tail``: one request in so many is among the slowest.
 _SLOWEST = 100
@@ -121,6 +123,18 @@ def drop(path: Path, records: Records, kept: BoolArray, document: dict[str, Any]
         with contextlib.suppress(OSError):
             (path / FILE).unlink(missing_ok=True)
         raise
+
+
+def forget(path: Path) -> None:
+    """Once chunk times are dropped: of the answers only those that stay, and no log of MLPerf's, which has all or none.
+    Raises OSError.
+    """
+    from plimsoll.harness.generator.outputs import FILE as OUTPUTS
+    from plimsoll.harness.generator.outputs import MLPERF_FILE
+
+    if (path / ANSWERS).is_file():
+        (path / MLPERF_FILE).unlink(missing_ok=True)
+        (path / ANSWERS).replace(path / OUTPUTS)
 
 
 def _left(records: Records, kept: BoolArray) -> Iterator[Records]:

@@ -344,7 +344,7 @@ def _tidy(directory: RunDirectory) -> None:
     for log in (directory.worker_log, directory.server_log):
         if log.exists() and not log.stat().st_size:
             log.unlink()
-    if not segment_files(directory.segments):
+    if not segment_files(directory.segments) and not directory.file("manifest.json").is_file():
         for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml"):
             directory.file(name).unlink(missing_ok=True)
     try:

@@ -35,8 +35,8 @@ WORST = _BYTE_COST + _MARK_COST
 _KEPT = 4096
 #: The answers are weighed whenever so many bytes have come.
 WEIGH_EVERY = 8 << 20
-#: Descriptors of a worker that are no connections: pipes, timers, segments, libraries.
-RESERVED_FILES = 64
+#: Descriptors of a worker that are no connections: pipes, timers, segments, libraries; of these it opens later.
+RESERVED_FILES, LATER_FILES = 64, 16
 _MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -57,7 +57,7 @@ def highest_fd() -> int:
     can't be opened would stay in memory, and so would all that follow.
     """
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return (soft if soft != resource.RLIM_INFINITY else 1 << 62) - RESERVED_FILES - 1
+    return (soft if soft != resource.RLIM_INFINITY else 1 << 62) - LATER_FILES - 1
 
 
 def budget() -> int:

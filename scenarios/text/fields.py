@@ -79,7 +79,7 @@ def _resolve(value: str, info: ValidationInfo) -> str:
 FileName = Annotated[str, Field(min_length=1), AfterValidator(_resolve)]
 
 
-_SAMPLE = re.compile(r"sample:(\d+(?:\.\d+)?)%")
+_SAMPLE = re.compile(r"sample:([0-9]{1,6}(?:\.[0-9]{1,12})?)%")
 
 
 def sampled(keep: str) -> Fraction | None:

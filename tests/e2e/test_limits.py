@@ -50,7 +50,7 @@ def test_a_closed_loop_above_the_file_limit_is_refused_before_any_load(tmp_path:
 
 @pytest.mark.parametrize("engine", ["native", "python"])
 def test_a_worker_whose_connections_take_all_descriptors_still_writes_its_rows(engine: str, tmp_path: Path) -> None:
-    """300/s for 2 s to a server that answers after 3 s, and 200 descriptors: some 130 connections, then none is left.
+    """300/s for 2 s to a server that answers after 3 s, and 200 descriptors: some 165 connections, then none is left.
 
     Rows that no disk took once stayed in memory, of a long run all that came after a stall.
     """
@@ -73,7 +73,7 @@ def test_a_worker_whose_connections_take_all_descriptors_still_writes_its_rows(e
     rows = tables.load(tmp_path / "r")
     assert 600 <= len(rows) < 700
     sent = int((rows["status"] == Status.OK).sum())
-    assert 100 < sent <= 136
+    assert 130 < sent <= 184
     assert len(rows) - sent == int((rows["status"] == Status.CONNECT).sum())
 
 

@@ -207,3 +207,14 @@ def test_a_folder_with_the_logs_of_a_failed_start_is_no_run_and_the_next_try_tak
         with pytest.raises(HarnessFault, match="is not empty"):
             rundir.create(out)
     assert (out / "worker.log").read_text() == "mine"
+
+
+def test_an_interrupt_once_a_run_is_sealed_leaves_it_as_it_is(tmp_path: Path) -> None:
+    """Its segments are gone then, and it isn't judged yet."""
+    directory = rundir.create(tmp_path / "sealed")
+    for name in ("manifest.json", "scenario.yaml", "plan.npz", "promises.json"):
+        directory.file(name).write_text("{}")
+    _tidy(directory)
+    assert {path.name for path in directory.path.iterdir()} == {
+        "manifest.json", "scenario.yaml", "plan.npz", "promises.json",
+    }  # fmt: skip

@@ -200,3 +200,22 @@ def test_an_interrupt_within_an_import_is_raised_where_the_next_one_begins(tmp_p
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("whole\n", "", 0)
+
+
+def test_an_interrupt_that_waits_for_an_import_kills_no_process_that_ends(tmp_path: Path) -> None:
+    """Python gives signals back before it takes its last objects apart; the alarm ended it then, with no code of ours."""
+    (tmp_path / "half.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    code = (
+        f"{LISTENS}; interrupts.install()\nimport time\n"
+        "class Slow:\n    def __del__(self, sleep=time.sleep):\n        sleep(0.6)\n"
+        "slow = Slow()\nimport half\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)

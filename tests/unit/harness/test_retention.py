@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,14 +320,49 @@ def test_answers_go_with_the_chunk_times(tmp_path: Path) -> None:
     before = outputs.scores_of(tmp_path)
     assert before is not None
     offline = given.with_columns(query_id=np.zeros(len(given)), sample_ix=np.arange(len(given)))
-    outputs.forget(tmp_path, offline.select(np.array([5, 7])))
     import pyarrow.parquet as pq
 
+    outputs.leave(tmp_path / retention.ANSWERS, tmp_path, offline.select(np.array([5, 7])))
+    assert pq.read_table(tmp_path / outputs.FILE).num_rows == N, "until the chunk times are dropped"
+    retention.forget(tmp_path)
+    assert not (tmp_path / retention.ANSWERS).exists()
+    retention.forget(tmp_path)
     assert pq.read_table(tmp_path / outputs.FILE)["text"].to_pylist() == ["a 5", "a 7"]
     assert not (tmp_path / outputs.MLPERF_FILE).exists()
 
 
+def test_answers_that_a_killed_run_had_no_time_to_forget_are_forgotten_by_the_next_report(tmp_path: Path) -> None:
+    run(tmp_path / "r", "none")
+    for name in (outputs.FILE, outputs.MLPERF_FILE):
+        (tmp_path / "r" / name).write_text("all")
+    (tmp_path / "r" / retention.ANSWERS).write_text("some")
+    conclude(open_sealed(tmp_path / "r"), promised(*OWN))
+    assert (tmp_path / "r" / outputs.FILE).read_text() == "some"
+    assert not (tmp_path / "r" / outputs.MLPERF_FILE).exists()
+
+
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("texts", [(), ("p90(ttft) <= 1us",), ("p90(itl) <= 1us",)])
+def test_facts_that_are_not_those_that_it_was_judged_by_make_a_run_invalid(
+    texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Once every objective was left out instead, and the run passed."""
+    run(tmp_path / "r", "tail")
+    file = tmp_path / "r" / "generator.json"
+    held = json.loads(file.read_text())
+    held["facts"]["loop_stall_max_ns"] = 1
+    file.write_text(json.dumps(held))
+    report = again(tmp_path / "r", *texts)
+    assert (report.verdict.outcome, report.exit_code) == ("INVALID", 4)
+    assert any("kept.json was made from another generator.json" in text for text in report.verdict.reasons)
+
+
+def test_a_word_of_another_version_is_said_to_be_one(tmp_path: Path) -> None:
+    sealed, _ = run(tmp_path / "r", "all")
+    with pytest.raises(HarnessFault, match=r"scenario\.yaml is damaged or from another version"):
+        conclude(replace(sealed, scenario={**sealed.scenario, "keep": "foo bar"}), promised(*OWN))
 
 
 def test_killed_before_the_chunk_times_were_dropped_a_run_has_them_and_the_next_report_drops_them(
