@@ -203,7 +203,7 @@ def test_an_interrupt_within_an_import_is_raised_where_the_next_one_begins(tmp_p
 
 
 def test_an_interrupt_that_waits_for_an_import_kills_no_process_that_ends(tmp_path: Path) -> None:
-    """Python gives signals back before it takes its last objects apart; the alarm ended it then, with no code of ours."""
+    """Python gives signals back before it takes its last objects apart: the alarm ended it then."""
     (tmp_path / "half.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     code = (
         f"{LISTENS}; interrupts.install()\nimport time\n"
