@@ -28,8 +28,8 @@ from plimsoll.slo.validity.generator import GeneratorFacts
 Ask = Callable[[bytes, Sequence[str]], Coroutine[Any, Any, list[bytes]]]
 
 
-def refused(prepared: Prepared) -> list[str]:
-    """Why rows of this run can't stay with its agents, in sentences; []: they can."""
+def check(prepared: Prepared) -> None:
+    """Raises HarnessFault where rows of this run can't stay with its agents, and leaves no folder of it then."""
     scenario = prepared.job.scenario
     reasons = unjudgeable(prepared.promises)
     reasons += ["mode accuracy"] if scenario.mode == "accuracy" else []
@@ -38,9 +38,13 @@ def refused(prepared: Prepared) -> list[str]:
     reasons += ["cancel"] if scenario.cancel else []
     reasons += [f"keep {scenario.keep}"] if scenario.keep != "all" else []
     reasons += ["retries"] if scenario.retries else []
-    if not reasons:
-        return []
-    return [f"--leave-rows: not while rows stay with the agents: {'; '.join(reasons)}. Leave out the one or the other"]
+    if reasons:
+        prepared.job.directory.segments.rmdir()
+        prepared.job.directory.path.rmdir()
+        raise HarnessFault(
+            f"--leave-rows: a run whose rows stay with its agents can't have {'; '.join(reasons)}. Leave out the one "
+            "or the other"
+        )
 
 
 async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask) -> bool:

@@ -29,7 +29,7 @@ from plimsoll.slo.validity.generator import GeneratorFacts
 
 def folder_of(out: Path, run_id: str, name: str) -> RunDirectory:
     """A new folder for an agent's part of one run. Raises HarnessFault."""
-    return create(out / f"{run_id}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}")
+    return create(out.absolute() / f"{run_id}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}")
 
 
 def facts_of(scenario: Scenario, plan: Survey, share: Share) -> GeneratorFacts:

@@ -447,7 +447,7 @@ class Site:
             return
         if self._rows is not None:
             self._tell(f"the rows of this agent are in {self._rows.message['folder']}")
-        elif any(any(folder.glob("*.seg")) for folder in self._folders()):
+        elif (self._seal and self._t0_ns) or any(any(folder.glob("*.seg")) for folder in self._folders()):
             self._tell(
                 f"rows that the master may not have are in {self._directory.path}: add them to its run directory with "
                 f"`plimsoll report RUN --agent-folder {self._directory.path}`"

@@ -268,11 +268,12 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
 
     Raises HarnessFault with everything that does not fit; nothing was changed then.
     """
-    if run is not None and is_left(run):
-        return _collected(run, folders, out)
+    if run is not None and (is_left(run) or (ahead.read(run) and any(map(_is_part, folders)))):
+        return _collected(_home(run), folders, out)
     found = {folder: ahead.read(folder) for folder in folders}
     errors = [
         f"--agent-folder {folder}: no folder of an agent (it has no {BEGUN})"
+        + (": the agent sealed it, and its master's run directory must be given too" if _is_part(folder) else "")
         for folder, begun in found.items()
         if begun is None
     ]
@@ -345,10 +346,28 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     return made.directory.path
 
 
-def _collected(run: Path, folders: Sequence[Path], out: Path | None) -> Path:
+def _is_part(folder: Path) -> bool:
+    """An agent has sealed its rows there."""
+    try:
+        return "share" in json.loads(files.read_bytes(folder / "manifest.json"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _home(run: Path) -> Sealed:
+    """The run without rows, as its master left it: judged, or killed before that. Raises HarnessFault."""
+    begun = ahead.read(run)
+    if is_left(run) or begun is None:
+        return open_sealed(run, left=True)
+    os.close(_claimed(run / "segments", begun))
+    who = f"{begun.process.who} (pid {begun.process.pid})"
+    facts = replace(begun.facts, cut_off=f"{who} was killed or died after the load, before the run was judged")
+    return Sealed(RunDirectory(run), begun.manifest, plain(files.read_text(run / "scenario.yaml")), rec.empty(), facts)
+
+
+def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
     """The run whose rows stayed with its agents, in a new directory, as if they had come home. Raises HarnessFault."""
-    home = open_sealed(run, left=True)
-    parts = {folder: open_run(folder) for folder in folders}
+    run, parts = home.directory.path, {folder: open_run(folder) for folder in folders}
     errors, given = [], set[int]()
     for folder, part in parts.items():
         share, known = Share.of(part.manifest), ("run_id", "plan_fingerprint")
@@ -360,8 +379,9 @@ def _collected(run: Path, folders: Sequence[Path], out: Path | None) -> Path:
             errors.append(f"--agent-folder {folder}: another folder has its rows too. Give each agent's once")
         given |= {*share.mine} if share is not None else set()
     errors += [
-        f"the rows of agent {one['name']} are not among these: add --agent-folder with a copy of its {one['folder']}"
-        for one in home.manifest["left"]
+        f"the rows of agent {one['name']} are not among these: add --agent-folder with a copy of its "
+        + one.get("folder", "folder")
+        for one in home.manifest.get("left", home.manifest.get("agents", ()))
         if not {*one["shards"]} <= given and not one["lost"]
     ]
     if errors:
@@ -369,16 +389,16 @@ def _collected(run: Path, folders: Sequence[Path], out: Path | None) -> Path:
     manifest = {name: value for name, value in home.manifest.items() if name != "left"}
     t0_ns, members = int(manifest["t0_monotonic_ns"]), [Member(index) for index in range(int(manifest["workers"]))]
     for folder, part in parts.items():
-        told = json.loads(files.read_bytes(folder / "generator.json"))["members"]
-        for one in told:
+        came, worker = ~made_up(part.records), part.records["worker"]
+        for one in json.loads(files.read_bytes(folder / "generator.json"))["members"]:
             member, died_ns = members[one["index"]], one["died_ns"]
             member.done = last_words(one["done"])
             member.died_ns = None if died_ns is None else t0_ns + died_ns
-        never = made_up(part.records)
-        rows = part.records.select(~never) if bool(never.any()) else part.records
-        members[told[0]["index"]].segments.append(_unmarked(rows))
+            mine = came & (worker == member.index)  # workers in their order: each numbers its warm-up from 0
+            member.segments.append(_unmarked(part.records if bool(mine.all()) else part.records.select(mine)))
     spoilt = (text for part in parts.values() for text in part.facts.disk_faults)
-    facts = replace(home.facts, disk_faults=(*home.facts.disk_faults, *spoilt))
+    facts = home.facts if home.facts.cut_off is None else ended(home.facts, members)
+    facts = replace(facts, disk_faults=(*home.facts.disk_faults, *spoilt))
     plan, scenario = plan_file.load(run, manifest), home.scenario
     made = create(out or run.with_name(f"{run.name}-with-agents"))
     for name in ("promises.json", "intervals.hlog"):

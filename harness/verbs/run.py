@@ -135,10 +135,9 @@ def run(
         raise HarnessFault(problems)
     prepared = prepare(scenario, flags, asked, format or [], out)
     if leave_rows:
-        from plimsoll.harness.distributed.left import refused
+        from plimsoll.harness.distributed.left import check
 
-        if problems := refused(prepared):
-            raise HarnessFault(problems)
+        check(prepared)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 
