@@ -304,6 +304,7 @@ class Fleet:
             "agents": [agent.fact() for agent in self._agents],
             "dealing": self.dealing,
             "refused_agents": list(self._roster.refused),
+            **({"leave_rows": True} if self._leave else {}),
             "handed_over": {"files": intake.files, "bytes": intake.bytes} if intake is not None else {},
         }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from plimsoll.harness.distributed.agents import Agent
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.exit_codes import OF_OUTCOME
+from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import exiting, notes
 from plimsoll.harness.run.promises import Promises, kept
@@ -50,7 +50,8 @@ def check(prepared: Prepared) -> None:
 async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask) -> bool:
     """Judge what stays with the agents, and write the run directory; False: nothing stays with anybody.
 
-    An agent that is lost meanwhile makes the run INVALID, and the others are asked again.
+    An agent that is lost meanwhile makes the run INVALID, and the others are asked again. Raises HarnessFault where the
+    rows can't be judged there, or no disk takes the verdict: they can be brought together all the same.
     """
     if not any(agent.part for agent in agents):
         return False
@@ -70,16 +71,33 @@ async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask
             break
         except HarnessFault as fault:
             gone += fault.errors
-    write_left(told, plan, {"facts": facts.to_json(), "promises": promises.to_json(), "report": report.document()})
+        except ValueError as error:
+            raise _stuck(told, f"they can't be judged there: {error}") from None
+    try:
+        write_left(told, plan, {"facts": facts.to_json(), "promises": promises.to_json(), "report": report.document()})
+    except OSError as error:
+        raise _stuck(told, f"the verdict could not be written ({error.strerror}). Make room") from None
     return True
+
+
+def _stuck(run: Sealed, why: str) -> HarnessFault:
+    path = run.directory.path
+    return HarnessFault(
+        f"the rows are whole with the agents ({_places(run)}), and {why.rstrip('.')}. Copy those folders here and bring "
+        f"them together: plimsoll report {path} --agent-folder DIR, once for each",
+        ExitCode.INVALID,
+    )
+
+
+def _places(run: Sealed) -> str:
+    return ", ".join(f"{one['folder']} of {one['name']}" for one in run.manifest["left"])
 
 
 def _judged(run: Sealed, promises: Promises, send: Send) -> Report:
     told = replace(promises, notes=notes(run, promises))
     found = judge_parts(send, run.facts, told)
     manifest = {**run.manifest, "directory": str(run.directory.path)}
-    places = ", ".join(f"{one['folder']} of {one['name']}" for one in run.manifest["left"])
-    said = f"rows stayed with the agents ({places}); charts and sections that need them are left out"
+    said = f"rows stayed with the agents ({_places(run)}); charts and sections that need them are left out"
     report = build(manifest, run.scenario, found, run.facts, told, said)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 

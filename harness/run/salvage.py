@@ -74,6 +74,11 @@ def open_run(path: Path, left: bool = False) -> Sealed:
     if not (path / "manifest.json").is_file():
         begun = ahead.read(path)
         if begun is not None:
+            if begun.manifest.get("leave_rows") and begun.announced and not segment_files(path / "segments"):
+                raise HarnessFault(
+                    f"{path}: the run was cut off, and its rows stayed with its agents. Copy the folders that they named "
+                    f"here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
+                )
             return _sealed(RunDirectory(path), begun)
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
             if segment_files(path / "segments"):
@@ -386,7 +391,7 @@ def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
     ]
     if errors:
         raise HarnessFault(errors)
-    manifest = {name: value for name, value in home.manifest.items() if name != "left"}
+    manifest = {name: value for name, value in home.manifest.items() if name not in ("left", "left_sha256", "leave_rows")}
     t0_ns, members = int(manifest["t0_monotonic_ns"]), [Member(index) for index in range(int(manifest["workers"]))]
     for folder, part in parts.items():
         came, worker = ~made_up(part.records), part.records["worker"]

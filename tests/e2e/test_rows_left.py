@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from plimsoll.harness.distributed import left
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Asked, again, kept
-from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.run.rundir import BEGUN, open_sealed
 from plimsoll.harness.run.salvage import gathered, open_run
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import Flags
@@ -124,6 +126,28 @@ def test_an_agent_that_is_lost_makes_the_run_invalid_and_its_rows_come_from_its_
     assert sealed.records.ok.sum() > ran.report.counts.ok, "the rows on its disk are missing"
     assert judge(sealed, kept(sealed)).verdict.outcome == "INVALID"
     assert sealed.records.ok.all() == asked, "what it had not recorded counts as unfinished or not sent"
+
+
+def test_rows_that_no_question_can_judge_are_whole_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(*_: object) -> None:
+        raise ValueError("not judged where rows stay with the agents: sessions of speech. Bring the rows home")
+
+    monkeypatch.setattr(left, "judge_parts", refuses)
+    with BridgeOverPipes(*agents(tmp_path)) as bridge, pytest.raises(HarnessFault, match="sessions of speech") as fault:
+        run(tmp_path, bridge, LOAD, leave=True, slo=SLO)
+    assert fault.value.code == ExitCode.INVALID
+    assert "seals it" not in capfd.readouterr().err, "a report of the master's folder alone has no rows"
+    with pytest.raises(HarnessFault, match="its rows stayed with its agents"):
+        open_run(tmp_path / "run")
+    begun = json.loads((tmp_path / "run" / BEGUN).read_text())
+    begun["process"]["started"] = "another boot"  # this process is the coordinator, and lives
+    (tmp_path / "run" / BEGUN).write_text(json.dumps(begun))
+    sealed = open_run(gathered(tmp_path / "run", folders(tmp_path), None))
+    assert len(sealed.records.measured()) == sealed.facts.planned > 500
+    assert "before the run was judged" in str(sealed.facts.cut_off)
+    assert (sealed.facts.account_faults, sealed.facts.agents) == ((), 2)
 
 
 def test_a_closed_loop_is_left_and_comes_together_too(tmp_path: Path) -> None:

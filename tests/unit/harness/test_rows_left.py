@@ -21,8 +21,9 @@ from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.promises import Asked, Promises, keep
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, open_sealed, seal, write_left
-from plimsoll.harness.run.salvage import gathered
+from plimsoll.harness.run.salvage import gathered, open_run
 from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.series.one_run import _tidy
 from plimsoll.harness.verbs.run import staff_of
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import with_flags
@@ -152,11 +153,14 @@ def test_a_master_that_was_killed_before_it_judged_gets_the_rows_that_its_agents
     plan = scenario.blocks(1).survey()
     facts = planned(scenario, plan, SHARDS)
     ahead.prepare({**home.manifest, "t0_wall_ns": 0}, scenario.to_mapping(), plan.pieces, facts, "lots")
-    ahead.announce({"t0_wall_ns": 10**18, "t0_monotonic_ns": 0})
+    ahead.announce({"t0_wall_ns": 10**18, "t0_monotonic_ns": 0, "leave_rows": True})
     ahead.close()
+    _tidy(killed)  # it has no rows of its own, and is needed
     begun = json.loads((killed.path / BEGUN).read_text())
     begun["process"]["started"] = "another boot"
     (killed.path / BEGUN).write_text(json.dumps(begun))
+    with pytest.raises(HarnessFault, match="its rows stayed with its agents"):
+        open_run(killed.path)
     together = open_sealed(gathered(killed.path, folders, tmp_path / "together"))
     assert "was killed or died after the load" in str(together.facts.cut_off)
     assert np.array_equal(together.records["done_ns"], home.records["done_ns"])
