@@ -24,6 +24,7 @@ from plimsoll.harness.distributed.fleet import Fleet
 from plimsoll.harness.distributed.fleet_messages import line, pong
 from plimsoll.harness.run.job import prepare
 from plimsoll.harness.run.judged import judge
+from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.one_run import carry_out
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import Flags
@@ -67,6 +68,7 @@ class AgentOverPipe:
     down: Change = untouched
     wrapper: Sequence[str] = ()  # what the site is started with, say ["unshare", ...]
     kept_in: Path | None = None  # where its folder of segments is made
+    out: Path | None = None  # where rows go that stay with it
     longest: int = 0
     seen: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -92,8 +94,10 @@ class BridgeOverPipes:
     def start(self, agent: AgentOverPipe) -> None:
         self.agents[agent.name] = agent
         workers = [] if agent.workers is None else ["--workers", str(agent.workers)]
+        out = [] if agent.out is None else ["--out", str(agent.out)]
+        site = ["-m", "plimsoll.harness.distributed.site", "--name", agent.name]
         agent.process = subprocess.Popen(
-            [*agent.wrapper, sys.executable, "-m", "plimsoll.harness.distributed.site", "--name", agent.name, *workers],
+            [*agent.wrapper, sys.executable, *site, *workers, *out],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -213,10 +217,13 @@ def run(
     expected: int | None = None,
     name: str = "run",
     scenario: Path | None = None,
+    leave: bool = False,
+    slo: Sequence[str] = (),
 ) -> Ran:
     """One whole run over the agents of this bridge, judged."""
-    prepared = prepare(None if scenario is None else str(scenario), flags, [], [], tmp_path / name, ["plimsoll", "run"])
-    fleet = Fleet(bridge, expected or len(bridge.agents), patience_s=20, lead_ns=LEAD_NS)
+    where = None if scenario is None else str(scenario)
+    prepared = prepare(where, flags, Asked(slo), [], tmp_path / name, ["plimsoll", "run"])
+    fleet = Fleet(bridge, expected or len(bridge.agents), patience_s=20, lead_ns=LEAD_NS, leave=leave)
     outcome = carry_out(prepared, workforce=fleet)
     sealed = outcome.sealed
     return Ran(sealed.directory.path, sealed.records, judge(sealed, prepared.promises), outcome.interrupted)

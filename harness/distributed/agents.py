@@ -128,7 +128,8 @@ class Agent:
     """One agent that said hello. ``key``: its name in the transport; ``region``: a label, of whoever started it;
     ``shards``: its part of the run.
 
-    ``lost``: why it is gone, in words; ``over``: it has handed everything over; ``echoes``: of the measurement under
+    ``lost``: why it is gone, in words; ``over``: it has handed everything over; ``part``: of rows that stay with it,
+    where they are, and how many; ``echoes``: of the measurement under
     way; ``before`` and ``after``: its clock when the run began and when it was over; ``heard_s``: when it last said
     something.
     """
@@ -146,6 +147,7 @@ class Agent:
     fault_code: int = 0
     lost: str | None = None
     over: Mapping[str, Any] | None = None
+    part: Mapping[str, Any] | None = None
     echoes: list[Echo] = field(default_factory=list)
     before: Offset | None = None
     after: Offset | None = None

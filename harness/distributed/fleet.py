@@ -8,6 +8,7 @@ knows Locust, sends a query or judges a result.
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from plimsoll.harness.distributed import intervals
+from plimsoll.harness.distributed import intervals, left
 from plimsoll.harness.distributed.agents import (
     NAMED,
     PINGS,
@@ -39,14 +40,16 @@ from plimsoll.harness.generator.segments import load_segment
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run.crew import split_workers
+from plimsoll.harness.run.rundir import RunDirectory, Sealed
 from plimsoll.harness.run.workforce import Member, OnStatus
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
-from plimsoll.scenarios.plan.blocks import Survey
+from plimsoll.scenarios.plan.blocks import Blocks, Survey
 from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.scenarios.spec import Scenario, parse
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import Records, empty
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 #: How long agents are waited for before the run.
 PATIENCE_S = 120.0
@@ -68,7 +71,7 @@ class Fleet:
     who opened it.
 
     ``expected``: how many agents to wait for, ``patience_s`` at most; ``silence_s``: after so long without a word one
-    is lost; ``lead_ns``: see ``LEAD_NS``.
+    is lost; ``lead_ns``: see ``LEAD_NS``; ``leave``: rows stay with the agents, who are asked about them.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class Fleet:
         patience_s: float = PATIENCE_S,
         silence_s: float = SILENCE_S,
         lead_ns: int = LEAD_NS,
+        leave: bool = False,
     ) -> None:
         self.members: list[Member] = []
+        self._leave, self._questions = leave, 0
         self._bridge = bridge
         self._expected = expected
         self._patience_s, self._silence_s, self._lead_ns = patience_s, silence_s, lead_ns
@@ -146,7 +151,7 @@ class Fleet:
         messages, faults = invitations(specs[0], self._agents)
         await self._or_end(faults)
         for agent, message in zip(self._agents, messages, strict=True):
-            self._say(agent, message)
+            self._say(agent, {**message, "leave": self._leave})
         self._scenario = scenario = parse(specs[0]["scenario"], specs[0]["where"])
         payloads = await asyncio.to_thread(lambda: payload_digest(scenario.source_object()))
         await self._until(lambda: all(agent.ready or agent.faults or agent.lost for agent in self._agents))
@@ -214,15 +219,48 @@ class Fleet:
             await self._measure_clocks()
         for agent in self._agents:
             agent.after = None if agent.lost else agent.clock()
-            if not agent.lost:  # whoever was keeps its rows
+            if not agent.lost and agent.part is None:  # whoever was keeps its rows
                 self._say(agent, {"type": "bye"})
-        await self._hush()
+        if not self._there():
+            await self._hush()
         if self._intake is not None:
             self._faults += self._intake.faults
         try:
             await asyncio.to_thread(self._write_intervals)
         except OSError as error:
             self._notice(f"warning: {intervals.FILE} could not be written ({error.strerror}); the records are whole")
+
+    def _there(self) -> list[Agent]:
+        """Who has sealed its rows and can be asked."""
+        return [agent for agent in self._agents if agent.part is not None and not agent.lost]
+
+    async def concluded(
+        self, folder: Path, manifest: Mapping[str, Any], public: Mapping[str, Any], plan: Blocks, facts: GeneratorFacts
+    ) -> bool:
+        """Have the agents' rows judged where they are, and write the run directory; False: nobody kept rows."""
+        run = Sealed(RunDirectory(folder), manifest, public, empty(), facts)
+        try:
+            return await left.concluded(run, plan, self._agents, self._ask)
+        finally:
+            for agent in self._there():
+                self._say(agent, {"type": "bye"})
+            await self._hush()
+
+    async def _ask(self, question: bytes, objectives: Sequence[str]) -> list[bytes]:
+        """What each agent that is there answers. Raises HarnessFault where one is lost meanwhile, or can't."""
+        self._questions += 1
+        there, file = self._there(), f"answer-{self._questions}"
+        message = {"type": "ask", "file": file, "objectives": list(objectives)}
+        assert self._intake is not None
+        answers = self._intake.expect(file)
+        for agent in there:
+            self._say(agent, {**message, "data": base64.b64encode(question).decode()})
+        await self._until(lambda: all(str(agent) in answers or agent.lost or agent.faults for agent in there))
+        if spoilt := [agent for agent in there if agent.lost or agent.faults]:
+            for agent in spoilt:
+                agent.lost = agent.lost or agent.faults[0]
+            raise HarnessFault([f"agent {agent} {agent.lost}, as it was asked" for agent in spoilt])
+        return [answers[str(agent)] for agent in there]
 
     def _write_intervals(self) -> None:
         merged = self._intervals
@@ -266,6 +304,7 @@ class Fleet:
             "agents": [agent.fact() for agent in self._agents],
             "dealing": self.dealing,
             "refused_agents": list(self._roster.refused),
+            **({"leave_rows": True} if self._leave else {}),
             "handed_over": {"files": intake.files, "bytes": intake.bytes} if intake is not None else {},
         }
 
@@ -336,6 +375,8 @@ class Fleet:
                 self._on_status(member, status)
         elif kind == "piece" and self._intake is not None:
             self._say(agent, self._intake.take(str(agent), agent.shards, message))
+            if self._questions:
+                self._changed.set()
         elif kind == "intervals":
             self._intervals.add(message["rows"])
         elif kind == "ready":
@@ -345,6 +386,8 @@ class Fleet:
         elif kind == "fault":
             agent.faults += [f"agent {agent}: {text}" for text in message["errors"]]
             agent.fault_code = int(message["code"]) if message["code"] in set(ExitCode) else ExitCode.USAGE
+        elif kind == "sealed" and self._leave:
+            agent.part = message
         elif kind == "finished":
             agent.hand_in(message, self.members, self._t0_ns, time.monotonic_ns())
         elif kind == "ended" and not agent.settled:
@@ -370,6 +413,9 @@ class Fleet:
     def _lose(self, agent: Agent, reason: str) -> None:
         """It is gone: its workers die with the reason, what it handed over stays, the others go on."""
         if agent.settled:
+            if agent.part is not None:  # it is needed until it was asked everything
+                agent.lost = agent.lost or reason
+                self._changed.set()
             return
         if not self._t0_ns and agent.ready is None and not agent.shards:
             self._notice(f"agent {agent} {reason}")
@@ -521,7 +567,7 @@ MOST_FAULTS = 100
 
 class Intake:
     """The receiving end of all agents: each file is put together, checked, and written whole into the run directory or
-    not at all.
+    not at all. An answer to a question stays in memory.
 
     ``keep(shard, records)``: for rows that the disk did not take. A file that stays damaged after a second try is a
     fault, and stays with its agent.
@@ -533,16 +579,23 @@ class Intake:
         #: Of each agent the file that it began last: they come one after the other.
         self._open: dict[str, tuple[str, Assembly]] = {}
         self._again: set[str] = set()
+        self._expected, self._answers = "", dict[str, bytes]()
         self.faults: list[str] = []
         self.bytes = 0
         self.files = 0
+
+    def expect(self, file: str) -> Mapping[str, bytes]:
+        """Where answers of this name will be, by who gave them."""
+        self._expected, self._answers = file, {}
+        return self._answers
 
     def take(self, who: str, shards: Collection[int], piece: Mapping[str, Any]) -> dict[str, Any]:
         """Take one ``piece`` of an agent and return the answer to it: ``taken`` or ``again``."""
         name, number = str(piece["file"]), int(piece["piece"])
         last = number == int(piece["pieces"]) - 1
         shard = shard_of(name)
-        if shard is None or shard not in shards:
+        asked = name.startswith("answer-")
+        if not asked and (shard is None or shard not in shards):
             self._fault(f"agent {who} sent a file that is none of its segments ({name[:80]!r})")
             return _taken(name, number, whole=last, good=False)
         try:
@@ -560,10 +613,14 @@ class Intake:
             return _taken(name, number, whole=False, good=not problem)
         if assembly is not None:
             self._open.pop(who, None)
-        if data is not None:
+        if data is not None and asked:
+            if name == self._expected:  # else of a question that was given up
+                self._answers[who] = data
+            return _taken(name, number, whole=True, good=True)
+        if data is not None and shard is not None:
             return _taken(name, number, whole=True, good=self._write(who, shard, name, data))
-        if name not in self._again:
-            self._again.add(name)
+        if (again := f"{who}/{name}" if asked else name) not in self._again:
+            self._again.add(again)
             return {"type": "again", "file": name}
         self._fault(f"{name} of agent {who} came damaged twice ({problem}): its rows are missing")
         return _taken(name, number, whole=True, good=False)

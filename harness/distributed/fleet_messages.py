@@ -140,6 +140,8 @@ def _increments(value: Any) -> bool:
 #: whose bins are 32 an octave: none is above that of 2**63 ns.
 COUNTS = ("sent", "done", "failed", "measured", "bad", "in_flight")
 _BIN = re.compile(r"1?[0-9]{1,3}|20[01][0-9]", re.ASCII)
+#: What an agent that keeps its rows counted in them.
+COUNTED = ("planned", "planned_queries", "sent", "recorded", "lost", "elapsed_ns")
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
 #: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told
@@ -160,6 +162,10 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "deaths": lambda one: _table(one, _text),
         "died_ns": lambda one: _table(one, _whole),
         "cpu_s": lambda one: isinstance(one, float) or _whole(one),  # whatever it is: without it the run would not end
+    },
+    "sealed": {
+        "folder": _text,
+        "counts": lambda one: isinstance(one, dict) and all(_whole(one.get(name)) for name in COUNTED),
     },
     "ended": {"code": _whole},
     "alive": {},

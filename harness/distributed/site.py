@@ -22,13 +22,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from plimsoll.harness.distributed.agents import code_digest, payload_digest
 from plimsoll.harness.distributed.fleet_messages import ALIVE_S, IDLE, LIMIT, WINDOW, batches, cut
 from plimsoll.harness.distributed.intervals import Merged, marking, rows_of, split
+from plimsoll.harness.distributed.own_rows import OwnRows, facts_of, folder_of
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.recorder import FRESH, spreads_of
@@ -44,6 +45,7 @@ from plimsoll.harness.run.coordinator import worker_spec
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.host_check import needed
 from plimsoll.harness.run.job import public_scenario, target_of
+from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.workforce import Member
@@ -155,24 +157,30 @@ _STDIN_LIMIT = 1 << 22
 
 
 class Site:
-    """One run's part. ``say`` reaches the master, ``tell`` the person at this host."""
+    """One run's part. ``say`` reaches the master, ``tell`` the person at this host; ``out``: where rows that stay go."""
 
-    def __init__(self, say: Callable[[Mapping[str, Any]], None], tell: Callable[[str], None], name: str) -> None:
+    def __init__(
+        self, say: Callable[[Mapping[str, Any]], None], tell: Callable[[str], None], name: str, out: Path = Path("runs")
+    ) -> None:
         self._say = say
         self._tell = tell
-        self._name = name
+        self._name, self._out = name, out
         self._crew = Crew()
         self._courier = Courier(say)
         self._statuses = Statuses()
         self._intervals = Merged()
         self._directory: RunDirectory | None = None
         self._run_id = ""
+        self._manifest: dict[str, Any] = {}
         self._ahead: Ahead | None = None
         self._mine: list[int] = []
         self._status_ns = 0
         self._t0_ns = 0
         self._cpu_s = 0.0
         self._orphaned = False
+        self._seal: Callable[[], OwnRows] | None = None
+        self._rows: OwnRows | None = None
+        self._turn = asyncio.Lock()
         self._chosen: Callable[[Records], Records] = lambda records: records
         self._tasks: list[asyncio.Task[None]] = []
         self.over = asyncio.Event()
@@ -192,6 +200,7 @@ class Site:
             self._begin(self._prepare(message))
         elif kind == "go" and self._ahead is not None:
             self._t0_ns = int(message["t0_ns"])
+            self._manifest |= start(self._t0_ns)
             self._ahead.announce(start(self._t0_ns))
             self._cpu_s = time.process_time()
             self._crew.go(self._t0_ns)
@@ -200,6 +209,8 @@ class Site:
             self._crew.tell(message)
         elif kind in ("taken", "again"):
             self._courier.heard(message)
+        elif kind == "ask":
+            self._begin(self._answer(message))
         elif kind == "kill":
             self._crew.kill_unfinished()
         elif kind == "orphaned":
@@ -278,8 +289,11 @@ class Site:
             if errors:
                 raise HarnessFault(errors)
         self._status_ns = int(message["status_ns"])
-        self._directory = directory = RunDirectory(Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{run_id}-")))
-        directory.segments.mkdir()
+        if message.get("leave"):
+            self._directory = directory = folder_of(self._out, run_id, self._name)
+        else:
+            self._directory = directory = RunDirectory(Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{run_id}-")))
+            directory.segments.mkdir()
         self._write_ahead(message, scenario, target, plan, samples)
         folder = directory.segments
         specs = [worker_spec(scenario, target, run_id, folder, shard, shards, dealing) for shard in self._mine]
@@ -312,6 +326,13 @@ class Site:
         manifest["source_samples"] = samples
         self._ahead = Ahead(self._directory, f"agent {self._name}", self._tell)
         facts, mine = planned(scenario, plan, shards), tuple(self._mine)
+        if message.get("leave"):
+            share = Share(mine, shards, message["dealing"])
+            facts = facts_of(scenario, plan, share)
+            manifest["share"] = {"agent": self._name, **asdict(share), "mine": [*mine]}
+            directory = self._directory
+            self._seal = lambda: OwnRows(directory, manifest, public, scenario, plan, self._crew.members)
+        self._manifest = manifest
         self._ahead.prepare(manifest, public, plan.pieces, facts, message["dealing"], self._name, mine)
 
     def _heard(self, member: Member, message: Mapping[str, Any]) -> None:
@@ -331,6 +352,9 @@ class Site:
         news.cancel()
         self._send_news()
         members = self._crew.members
+        if self._seal is not None:
+            self._rows = await asyncio.to_thread(self._seal)
+            self._say(self._rows.message)
         if any(folder.glob("w*.seg") for folder in self._folders()) and self._courier.rejected:
             self._tell(f"the master could not keep {', '.join(self._courier.rejected)}")
         self._say(
@@ -371,7 +395,7 @@ class Site:
                 if path.name not in self._courier.sent:
                     if path.suffix == ".seg":
                         self._count(path.read_bytes())
-                    await self._courier.send(path.name, path)
+                    await self._carry(path.name, path)
         for member in self._crew.members if last else ():
             for number, records in enumerate(member.segments):
                 buffer = io.BytesIO()
@@ -379,7 +403,26 @@ class Site:
                 name = f"w{member.index:03d}-{900_000_000 + number}.seg"  # beyond any that was written
                 if name not in self._courier.sent:
                     self._count(buffer.getvalue())
-                    await self._courier.send(name, buffer.getvalue())
+                    await self._carry(name, buffer.getvalue())
+
+    async def _carry(self, name: str, content: Path | bytes) -> None:
+        if self._seal is None:
+            await self._courier.send(name, content)
+        else:
+            self._courier.sent.add(name)
+
+    async def _answer(self, asked: Mapping[str, Any]) -> None:
+        """A question of the master's about rows that stay here: its answer travels as a file."""
+        async with self._turn:
+            try:
+                if self._rows is None:
+                    raise ValueError("its rows are not sealed yet")
+                data = await asyncio.to_thread(self._rows.answer, asked)
+            except (KeyError, TypeError, ValueError) as error:
+                self._say({"type": "fault", "errors": [f"a question was not answered: {error}"], "code": 2})
+                return
+            await self._courier.send(str(asked["file"]), data)
+            await self._courier.settled()
 
     def _count(self, data: bytes) -> None:
         with contextlib.suppress(ValueError, KeyError):  # the master says what is damaged
@@ -389,7 +432,7 @@ class Site:
 
     async def _leave(self) -> None:
         await self._crew.kill()
-        if self._courier.rejected:
+        if self._courier.rejected or self._rows is not None:
             self._keep_folder()
         else:
             for folder in self._folders():
@@ -402,7 +445,9 @@ class Site:
     def _keep_folder(self) -> None:
         if self._directory is None:
             return
-        if any(any(folder.glob("*.seg")) for folder in self._folders()):
+        if self._rows is not None:
+            self._tell(f"the rows of this agent are in {self._rows.message['folder']}")
+        elif (self._seal and self._t0_ns) or any(any(folder.glob("*.seg")) for folder in self._folders()):
             self._tell(
                 f"rows that the master may not have are in {self._directory.path}: add them to its run directory with "
                 f"`plimsoll report RUN --agent-folder {self._directory.path}`"
@@ -436,12 +481,15 @@ def _without_folders(member: Member) -> dict[str, Any] | None:
     return None if member.done is None else {**member.done, "folders": []}
 
 
-async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, Any]) -> int:
+async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, Any], out: Path) -> int:
     reader = asyncio.StreamReader(_STDIN_LIMIT)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     site = Site(
-        say, lambda text: print(f"plimsoll agent {hello['name']}: {text}", file=sys.stderr, flush=True), hello["name"]
+        say,
+        lambda text: print(f"plimsoll agent {hello['name']}: {text}", file=sys.stderr, flush=True),
+        hello["name"],
+        out,
     )
     say(hello)
 
@@ -459,11 +507,12 @@ async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, An
 
 
 def main() -> int:
-    """Entry point: ``--name NAME --workers N --region NAME``."""
+    """Entry point: ``--name NAME --workers N --region NAME --out DIR``."""
     parser = argparse.ArgumentParser(prog="python -m plimsoll.harness.distributed.site")
     parser.add_argument("--name", default=None)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--region", default=os.environ.get(REGION))
+    parser.add_argument("--out", type=Path, default=Path("runs"))
     given = parser.parse_args()
     outlet.install()
     say, host = Voice(), host_facts()
@@ -478,7 +527,7 @@ def main() -> int:
         "host": host,
     }
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        return asyncio.run(_main(say, hello))
+        return asyncio.run(_main(say, hello, given.out))
     return int(ExitCode.INTERRUPTED)
 
 

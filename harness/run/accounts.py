@@ -49,14 +49,14 @@ class _Here:
 class Ledger:
     """What came of each worker's rows, and what was made in place of others, counted block by block.
 
-    ``plan``: its head.
+    ``plan``: its head; ``shards``: of the whole run.
     """
 
-    def __init__(self, plan: Plan, members: Sequence[Member]) -> None:
+    def __init__(self, plan: Plan, members: Sequence[Member], shards: int) -> None:
         self._members = members
         self._rows: Counter[int] = Counter()
         self._stand_ins: Counter[int] = Counter()
-        self._gaps = _all_gaps(plan, members)
+        self._gaps = _all_gaps(plan, members, shards)
         self.books = accounts.Sums()
 
     def add(self, records: Records, came: BoolArray) -> None:
@@ -228,8 +228,7 @@ class _Gaps:
         return self._last + 1 - self._have, self._first * self.id_step + self.first_id
 
 
-def _all_gaps(plan: Plan, members: Sequence[Member]) -> dict[int, _Gaps]:
-    shards = len(members)
+def _all_gaps(plan: Plan, members: Sequence[Member], shards: int) -> dict[int, _Gaps]:
     if not plan.cyclic or shards > (plan.max_in_flight or 1):
         return {}
     mine = {

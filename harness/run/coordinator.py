@@ -36,7 +36,7 @@ from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.readiness import preflight
-from plimsoll.harness.run.rundir import RunDirectory, Sealed, seal
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
@@ -189,6 +189,8 @@ class Coordinator:
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
         members, dealing = workforce.members, workforce.dealing
+        if await workforce.concluded(job.directory.path, manifest, job.public, plan.pieces, facts):
+            return open_sealed(job.directory.path, left=True)
         sealed = seal(job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers)
         await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
         return sealed

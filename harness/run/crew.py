@@ -17,8 +17,9 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import load_segment
 from plimsoll.harness.process import child, writing
 from plimsoll.harness.run.workforce import Member, OnStatus, unready
-from plimsoll.scenarios.plan.blocks import Extent, Survey
+from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey
 from plimsoll.scenarios.plan.plan import Dealing
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 #: Time for "go" to reach every worker.
 LEAD_NS = 150_000_000
@@ -165,6 +166,12 @@ class Crew:
             return ()
         said = writing.tail(self._log)
         return (f"{self._log.name} ends: {said}",) if said else ()
+
+    async def concluded(
+        self, folder: Path, manifest: Mapping[str, Any], public: Mapping[str, Any], plan: Blocks, facts: GeneratorFacts
+    ) -> bool:
+        """The rows are here."""
+        return False
 
     def facts(self) -> Mapping[str, Any]:
         """Nothing besides what the manifest holds anyway."""

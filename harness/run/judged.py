@@ -15,7 +15,7 @@ from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
 from plimsoll.harness.run import retention
 from plimsoll.harness.run.promises import Promises
-from plimsoll.harness.run.rundir import RunDirectory, Sealed, make_room
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, away, make_room
 from plimsoll.reports import report as reporting
 from plimsoll.reports.documents.words import verdict_line
 from plimsoll.reports.format import formats, unusable
@@ -63,6 +63,10 @@ def judge(sealed: Sealed, promises: Promises) -> Report:
     """The report of a sealed run against these promises. Raises HarnessFault for one that what was dropped decides."""
     if (kept := sealed.kept) is None:
         return _judged(sealed, promises)
+    if "left" in sealed.manifest:
+        if not (kept.judged_by(sealed.facts.to_json()) and kept.promises == promises.to_json()):
+            raise away(sealed.directory.path, sealed.manifest)
+        return _as_stored(kept.report, sealed)
     if kept.judged_by(sealed.facts.to_json()):
         if kept.promises == promises.to_json():
             return _as_stored(kept.report, sealed)
@@ -83,7 +87,7 @@ def _as_stored(report: Report, sealed: Sealed) -> Report:
 
 def _judged(sealed: Sealed, promises: Promises) -> Report:
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    told = replace(promises, notes=_notes(sealed, promises))
+    told = replace(promises, notes=notes(sealed, promises))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
     judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed))
@@ -104,7 +108,7 @@ def exiting(report: Report, code: int) -> Report:
     return report.model_copy(update={"exit_code": int(code)})
 
 
-def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
+def notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
     """What the reader should know about the promises: odd places of documents, runs too short for a preset's name."""
     facts, kind = sealed.facts, str(sealed.scenario.get("kind", ""))
     if sealed.scenario.get("mode") == "accuracy":  # it is as long as there are samples

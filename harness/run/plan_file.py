@@ -11,9 +11,11 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from zipfile import BadZipFile
 
 import numpy as np
@@ -23,7 +25,7 @@ from plimsoll.documents.text import plain
 from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run.planned import END, MEASURED, Columns, Cursor, Differences, keys
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
-from plimsoll.scenarios.plan.plan import ARRAYS, IntArray, Plan, Stop
+from plimsoll.scenarios.plan.plan import ARRAYS, Dealing, IntArray, Plan, Stop, dealt
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import BoolArray, Phase, Records
 from plimsoll.slo.validity.generator import GeneratorFacts
@@ -90,6 +92,49 @@ def load(folder: Path, manifest: Mapping[str, Any]) -> Blocks:
     return found.pieces
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What of a plan one agent sends: the shards ``mine`` of ``shards``, as ``dealing`` deals them."""
+
+    mine: tuple[int, ...]
+    shards: int
+    dealing: Dealing
+
+    @staticmethod
+    def of(manifest: Mapping[str, Any]) -> Share | None:
+        """That of a run directory; None: it holds the whole run. Raises ValueError."""
+        told = manifest.get("share")
+        if told is None:
+            return None
+        mine, shards, dealing = (told.get(name) for name in ("mine", "shards", "dealing"))
+        numbers = isinstance(mine, list) and all(type(one) is int for one in (*mine, shards))
+        if not numbers or dealing not in get_args(Dealing) or not all(0 <= one < shards for one in mine):
+            raise ValueError("share of manifest.json names no shards of a plan")
+        return Share(tuple(mine), shards, dealing)
+
+    def part(self, plan: Blocks) -> Blocks:
+        """The rows that it sends; of a closed loop all, as every shard has."""
+        if plan.head.cyclic:
+            return plan
+        made = Blocks(partial(self._part, plan))
+        return replace(made, known=made.extent())
+
+    def _part(self, plan: Blocks) -> Iterator[Plan]:
+        pieces = iter(plan)
+        begun = [*islice(pieces, 2)]
+        found = False
+        for piece in chain(begun, pieces):
+            owner = dealt(piece.query_id, self.shards, self.dealing)
+            if len(begun) == 1 and piece.n_queries > 1:  # what waits for another goes where that goes
+                owner = piece.owners(self.shards, self.dealing)[piece.offsets[:-1]]
+            rows = np.flatnonzero(np.isin(owner, self.mine))
+            if len(rows):
+                found = True
+                yield piece.select(rows, piece.max_in_flight)
+        if not found:
+            yield begun[0].select(np.empty(0, np.int64), begun[0].max_in_flight)
+
+
 def _in_memory(arrays: Arrays, scalars: Mapping[str, Any]) -> Blocks:
     try:
         return cut(Plan(**{**arrays, **scalars, "stop": Stop(**scalars.get("stop", {}))}))
@@ -142,8 +187,8 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
     """The facts with what the plan's own file says: its samples, counted where they are, and what in the run is not as
     planned.
 
-    ``run`` has ``plan_fingerprint`` and ``source_samples`` (of the manifest), ``scenario``, and of that ``cancel`` and
-    ``seed``. Raises ValueError for a file that can't be read.
+    ``run`` has ``plan_fingerprint``, ``source_samples`` and ``share`` (of the manifest), ``scenario``, and of that
+    ``cancel`` and ``seed``. Raises ValueError for a file that can't be read.
     """
     arrays, scalars = _read(folder / NAME)
     # A plan of an earlier version has no scalars: its arrays can be held against the rows, and it has no fingerprint.
@@ -153,6 +198,7 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
         found.append(f"{NAME} lacks its scalars")
     by_seed = (scalars or {}).get("by_seed")
     n_samples = len(arrays["sample_ix"]) if by_seed is None else by_seed["n_samples"]
+    share = Share.of(run)
     fingerprint = run.get("plan_fingerprint")
     try:
         if by_seed is None:
@@ -167,7 +213,9 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
         if plan.open_loop != facts.open_loop:
             loops = {True: "an open loop", False: "a closed one"}
             found.append(f"{NAME} is of {loops[plan.open_loop]}, generator.json of {loops[facts.open_loop]}")
-        found += differences(records, plan.pieces)
+        mine = plan.pieces if share is None else share.part(plan.pieces)
+        n_samples = n_samples if share is None else mine.extent().n_samples
+        found += differences(records, mine)
         found += _cancellation(records, plan, run)
     return replace(facts, plan_samples=n_samples if facts.open_loop else 0, plan_faults=tuple(found))
 

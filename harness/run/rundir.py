@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import yaml
@@ -47,6 +48,8 @@ GENERATOR_SCHEMA = "plimsoll.generator/1"
 BEGUN = "begun.json"
 #: Rows of larger files than this, in bytes together, have their large arrays on disk.
 _LARGE = 8 << 20
+#: The report of a run whose rows stayed with its agents.
+LEFT = "parts.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +136,11 @@ def seal(
     pieces = replace(pieces, known=pieces.extent())
     parts = [records for member in members for records in member.segments]
     gathered = Gathered(folders, parts, max(1, pieces.extent().widest))
-    missing = Missing(pieces, members, gathered, int(manifest["t0_monotonic_ns"]), dealing)
-    rows = Rows(gathered, pieces, members, missing, chosen)
+    share = plan_file.Share.of(manifest)
+    mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
+    t0_ns = int(manifest["t0_monotonic_ns"])
+    missing = Missing(mine, members, gathered, t0_ns, dealing, shards)
+    rows = Rows(gathered, mine, members, missing, chosen)
     cyclic = pieces.head.cyclic
     lost = _lost_in_closed_loop(members, gathered.rows) if cyclic else ()
     facts = replace(
@@ -144,7 +150,8 @@ def seal(
     )
     sealed = Sealed(directory, manifest, scenario, rec.empty(), facts)
     client_stats = [(member.done or {}).get("client", {}) for member in members]
-    write = partial(_write, plan=pieces, client_stats=client_stats, answers=answers, rows=rows)
+    more = {} if share is None else {"members": [_said(member, t0_ns) for member in members]}
+    write = partial(_write, plan=pieces, client_stats=client_stats, answers=answers, rows=rows, more=more)
     try:
         write(sealed)
     except OSError as error:
@@ -158,11 +165,21 @@ def seal(
         _forget(directory)
     for folder in folders if not gathered.faults and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
+    _drop_empty_logs(directory)
+    return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _drop_empty_logs(directory: RunDirectory) -> None:
     for log in (directory.worker_log, directory.server_log):
         with contextlib.suppress(OSError):  # read-only by now
             if log.is_file() and not log.stat().st_size:
                 log.unlink()
-    return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _said(member: Member, t0_ns: int) -> dict[str, Any]:
+    """What whoever brings an agent's rows home needs to know of each of its workers."""
+    died_ns = None if member.died_ns is None else member.died_ns - t0_ns
+    return {"index": member.index, "done": member.done, "died_ns": died_ns}
 
 
 def _forget(directory: RunDirectory) -> None:
@@ -228,8 +245,11 @@ def _write(
     client_stats: Sequence[Mapping[str, Any]],
     answers: Callable[[Path], None] | None = None,
     rows: Rows | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Write the run directory from ``rows``, whose counts go into the facts; None: from the records as they are."""
+    """Write the run directory from ``rows``, whose counts go into the facts; None: from the records as they are.
+    ``more``: of generator.json.
+    """
     directory = sealed.directory
     if answers is not None:
         answers(directory.path)
@@ -243,7 +263,7 @@ def _write(
     plan_file.save(directory.path, plan)
     facts, columns = (sealed.facts, sums(sealed.records)) if rows is None else (rows.facts(sealed.facts), rows.sums)
     generator = {"schema": GENERATOR_SCHEMA, "facts": facts.to_json(), "clients": list(client_stats)}
-    generator |= {"run_id": sealed.manifest["run_id"], "columns": columns}
+    generator |= {"run_id": sealed.manifest["run_id"], "columns": columns, **more}
     write_json(directory.file("generator.json"), generator)
     scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
@@ -269,8 +289,48 @@ def make_room(path: Path) -> None:
         arrays.on_disk(path)
 
 
-def open_sealed(path: Path) -> Sealed:
-    """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
+def is_left(path: Path) -> bool:
+    """A whole run directory whose rows stayed with its agents."""
+    return (path / LEFT).is_file() and _has_manifest(path)
+
+
+def write_left(sealed: Sealed, plan: Blocks, document: Mapping[str, Any]) -> None:
+    """Write the directory of a run whose rows stay with its agents: the ``document`` has its report. Raises OSError."""
+    directory, data = sealed.directory, json.dumps({"schema": retention.SCHEMA, "columns": {}, **document}).encode()
+    whole(directory.file(LEFT), data)
+    plan_file.save(directory.path, plan)
+    generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "run_id": sealed.manifest["run_id"]}
+    write_json(directory.file("generator.json"), generator)
+    text = write_scenario(directory, sealed.scenario)
+    digests = {"scenario_sha256": _digest(text), "left_sha256": hashlib.sha256(data).hexdigest()}
+    write_json(directory.file("manifest.json"), {**sealed.manifest, **digests})
+    _forget(directory)
+    shutil.rmtree(directory.segments, ignore_errors=True)
+    _drop_empty_logs(directory)
+
+
+def _opened_left(directory: RunDirectory, manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> Sealed:
+    data = files.read_bytes(directory.file(LEFT))
+    if hashlib.sha256(data).hexdigest() != manifest.get("left_sha256"):
+        raise ValueError(f"{LEFT} is not the one that was sealed (left_sha256 in manifest.json)")
+    held = retention.Kept.model_validate_json(data)
+    facts = GeneratorFacts.from_json(json.loads(files.read_bytes(directory.file("generator.json"))).get("facts"))
+    return Sealed(directory, manifest, scenario, rec.empty(), facts, kept=held)
+
+
+def away(path: Path, manifest: Mapping[str, Any]) -> HarnessFault:
+    """Of a run whose rows stayed with its agents."""
+    folders = ", ".join(f"{one['folder']} of {one['name']}" for one in manifest["left"])
+    return HarnessFault(
+        f"{path}: the rows of this run stayed with its agents ({folders}), and this needs them. Copy those folders "
+        f"here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
+    )
+
+
+def open_sealed(path: Path, left: bool = False) -> Sealed:
+    """Open a sealed run directory. ``left``: also one whose rows stayed with its agents, with the report that was made
+    there. Raises HarnessFault naming what is missing or unreadable.
+    """
     directory = RunDirectory(path)
     if not directory.file("manifest.json").is_file():
         if other := whole_attempt(path):
@@ -285,6 +345,10 @@ def open_sealed(path: Path) -> Sealed:
         scenario = plain(text)
         for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
             checked(name, held)
+        if "left" in manifest and not left:
+            raise away(path, manifest)
+        if "left" in manifest:
+            return _opened_left(directory, manifest, scenario)
         manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
@@ -292,7 +356,8 @@ def open_sealed(path: Path) -> Sealed:
         make_room(path)
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
-        asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples")} | {"scenario": scenario}
+        asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples", "share")}
+        asked["scenario"] = scenario
         facts = plan_file.checked(facts, records, path, asked)
         if held is not None:
             records = records.forgotten()

@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -27,11 +28,21 @@ from plimsoll.documents import files
 from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
-from plimsoll.harness.process.writing import whole
+from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import ahead, plan_file
 from plimsoll.harness.run.accounts import ended, last_words
 from plimsoll.harness.run.ahead import Begun
-from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
+from plimsoll.harness.run.plan_file import Share
+from plimsoll.harness.run.rundir import (
+    BEGUN,
+    RunDirectory,
+    Sealed,
+    create,
+    is_left,
+    open_sealed,
+    seal,
+    write_scenario,
+)
 from plimsoll.harness.run.sealing import made_up
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan import cancellation
@@ -58,11 +69,16 @@ def is_run(path: Path) -> bool:
     return (path / "manifest.json").is_file() or (path / BEGUN).is_file()
 
 
-def open_run(path: Path) -> Sealed:
-    """Open a run directory; one that was cut off is sealed first. Raises HarnessFault as ``open_sealed`` does."""
+def open_run(path: Path, left: bool = False) -> Sealed:
+    """Open a run directory; one that was cut off is sealed first. ``left``, and HarnessFault, as of ``open_sealed``."""
     if not (path / "manifest.json").is_file():
         begun = ahead.read(path)
         if begun is not None:
+            if begun.manifest.get("leave_rows") and begun.announced and not segment_files(path / "segments"):
+                raise HarnessFault(
+                    f"{path}: the run was cut off, and its rows stayed with its agents. Copy the folders that they named "
+                    f"here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
+                )
             return _sealed(RunDirectory(path), begun)
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
             if segment_files(path / "segments"):
@@ -74,7 +90,7 @@ def open_run(path: Path) -> Sealed:
                 f"{path}: the plan of this run is missing. Either it was cut off before that, and nothing was sent, "
                 "or it has only just begun, or the disk was full (a warning said so). Run it again"
             )
-    return open_sealed(path)
+    return open_sealed(path, left)
 
 
 def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
@@ -172,7 +188,7 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
         t0_ns = int(begun.manifest["t0_monotonic_ns"])
         life_ns = (_life_ns(directory, begun) - int(begun.manifest["t0_wall_ns"]) + t0_ns) or -1
     members = []
-    for index in range(int(begun.manifest["workers"])):
+    for index in begun.mine if "share" in begun.manifest else range(int(begun.manifest["workers"])):
         said = done.get(index)
         members.append(Member(index, done=said, died_ns=None if said is not None else life_ns))
     return members
@@ -257,9 +273,12 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
 
     Raises HarnessFault with everything that does not fit; nothing was changed then.
     """
+    if run is not None and (is_left(run) or (ahead.read(run) and any(map(_is_part, folders)))):
+        return _collected(_home(run), folders, out)
     found = {folder: ahead.read(folder) for folder in folders}
     errors = [
         f"--agent-folder {folder}: no folder of an agent (it has no {BEGUN})"
+        + (": the agent sealed it, and its master's run directory must be given too" if _is_part(folder) else "")
         for folder, begun in found.items()
         if begun is None
     ]
@@ -332,6 +351,68 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     return made.directory.path
 
 
+def _is_part(folder: Path) -> bool:
+    """An agent has sealed its rows there."""
+    try:
+        return "share" in json.loads(files.read_bytes(folder / "manifest.json"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _home(run: Path) -> Sealed:
+    """The run without rows, as its master left it: judged, or killed before that. Raises HarnessFault."""
+    begun = ahead.read(run)
+    if is_left(run) or begun is None:
+        return open_sealed(run, left=True)
+    os.close(_claimed(run / "segments", begun))
+    who = f"{begun.process.who} (pid {begun.process.pid})"
+    facts = replace(begun.facts, cut_off=f"{who} was killed or died after the load, before the run was judged")
+    return Sealed(RunDirectory(run), begun.manifest, plain(files.read_text(run / "scenario.yaml")), rec.empty(), facts)
+
+
+def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
+    """The run whose rows stayed with its agents, in a new directory, as if they had come home. Raises HarnessFault."""
+    run, parts = home.directory.path, {folder: open_run(folder) for folder in folders}
+    errors, given = [], set[int]()
+    for folder, part in parts.items():
+        share, known = Share.of(part.manifest), ("run_id", "plan_fingerprint")
+        if share is None or any(part.manifest.get(name) != home.manifest.get(name) for name in known):
+            errors.append(f"--agent-folder {folder}: no agent left it of the run in {run}. Give the folders of that run")
+        elif part.facts.plan_faults:
+            errors.append(f"--agent-folder {folder}: not as it was sealed ({'; '.join(part.facts.plan_faults)})")
+        elif given & {*share.mine}:
+            errors.append(f"--agent-folder {folder}: another folder has its rows too. Give each agent's once")
+        given |= {*share.mine} if share is not None else set()
+    errors += [
+        f"the rows of agent {one['name']} are not among these: add --agent-folder with a copy of its "
+        + one.get("folder", "folder")
+        for one in home.manifest.get("left", home.manifest.get("agents", ()))
+        if not {*one["shards"]} <= given and not one["lost"]
+    ]
+    if errors:
+        raise HarnessFault(errors)
+    manifest = {name: value for name, value in home.manifest.items() if name not in ("left", "left_sha256", "leave_rows")}
+    t0_ns, members = int(manifest["t0_monotonic_ns"]), [Member(index) for index in range(int(manifest["workers"]))]
+    for folder, part in parts.items():
+        came, worker = ~made_up(part.records), part.records["worker"]
+        for one in json.loads(files.read_bytes(folder / "generator.json"))["members"]:
+            member, died_ns = members[one["index"]], one["died_ns"]
+            member.done = last_words(one["done"])
+            member.died_ns = None if died_ns is None else t0_ns + died_ns
+            mine = came & (worker == member.index)  # workers in their order: each numbers its warm-up from 0
+            member.segments.append(_unmarked(part.records if bool(mine.all()) else part.records.select(mine)))
+    spoilt = (text for part in parts.values() for text in part.facts.disk_faults)
+    facts = home.facts if home.facts.cut_off is None else ended(home.facts, members)
+    facts = replace(facts, disk_faults=(*home.facts.disk_faults, *spoilt))
+    plan, scenario = plan_file.load(run, manifest), home.scenario
+    made = create(out or run.with_name(f"{run.name}-with-agents"))
+    for name in ("promises.json", "intervals.hlog"):
+        if (run / name).is_file():
+            _copy(run / name, made.file(name))
+    chosen = _chosen(scenario, plan.extent())
+    return seal(made, manifest, scenario, plan, members, facts, chosen, manifest["dealing"]).directory.path
+
+
 def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:
     if (promises := source.file("promises.json")).is_file():
         _copy(promises, target.file("promises.json"))
@@ -364,7 +445,9 @@ def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
     plan = plan_file.load(folder, begun.manifest)
     plan_file.save(out, plan)
     write_scenario(directory, plain(files.read_text(folder / "scenario.yaml")))
-    _copy(folder / BEGUN, directory.file(BEGUN))
+    document = json.loads(files.read_bytes(folder / BEGUN))
+    document["manifest"].pop("share", None)  # of a whole run now
+    write_json(directory.file(BEGUN), document)
     return out
 
 

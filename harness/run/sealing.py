@@ -44,13 +44,13 @@ class Rows:
     def __init__(
         self, gathered: Gathered, plan: Blocks, members: Sequence[Member], missing: Missing, chosen: Chosen | None
     ) -> None:
-        self._gathered, self._plan, self._members = gathered, plan, members
+        self._gathered, self._plan, self._members, self._shards = gathered, plan, members, missing.shards
         self._missing, self._chosen = missing, chosen
         self._head = plan.head
         self._reset()
 
     def _reset(self) -> None:
-        self._ledger = accounts.Ledger(self._head, self._members)
+        self._ledger = accounts.Ledger(self._head, self._members, self._shards)
         self._differences = Differences(self._plan, self._gathered.width)
         self._cursor = None if self._head.cyclic else Cursor(self._plan)
         self._missing.reset()
@@ -142,19 +142,23 @@ class Rows:
 class Missing:
     """Makes rows for planned samples that no worker recorded.
 
-    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
+    ``shards``: of the whole run, of which these members may be some (0: they are all). UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
     that it recorded more than came; UNSENT otherwise.
     """
 
     def __init__(
-        self, plan: Blocks, members: Sequence[Member], gathered: Gathered, t0_ns: int, dealing: Dealing
+        self, plan: Blocks, members: Sequence[Member], gathered: Gathered, t0_ns: int, dealing: Dealing, shards: int = 0
     ) -> None:
-        first = list(islice(plan, 2))
-        self._only = first[0] if len(first) == 1 else None
+        first, shards = list(islice(plan, 2)), shards or max(1, len(members))
+        alone = first[0].n_queries == 1 and shards > len(members)  # an agent's only query, not one for all
+        self._only = first[0] if len(first) == 1 and not alone else None
         self._owners: IntArray | None = None
-        self._members, self._dealing = members, dealing
-        self._dead = np.array([member.done is None for member in members], dtype=bool)
-        self._until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
+        self.shards, self._dealing = shards, dealing
+        self._dead = np.zeros(shards, dtype=bool)
+        self._until = np.zeros(shards, dtype=np.int64)
+        for member in members:
+            self._dead[member.index] = member.done is None
+            self._until[member.index] = (member.died_ns or t0_ns) - t0_ns
         self._gone = {member.index: accounts.gone(member, gathered.rows[member.index]) for member in members}
         self.reset()
 
@@ -187,11 +191,10 @@ class Missing:
 
     def _owner(self, samples: Samples) -> IntArray:
         """Whose each sample was."""
-        n = max(1, len(self._members))
         if self._only is None:
-            return dealt(samples.query_id, n, self._dealing)
+            return dealt(samples.query_id, self.shards, self._dealing)
         if self._owners is None:
-            self._owners = self._only.owners(n, self._dealing)
+            self._owners = self._only.owners(self.shards, self._dealing)
         return self._owners[samples.place]
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
-from plimsoll.scenarios.plan.blocks import Survey
+from plimsoll.scenarios.plan.blocks import Blocks, Survey
 from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.slo.records.records import Records
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 
 @dataclass(slots=True)
@@ -80,6 +82,11 @@ class Workforce(Protocol):
 
     def faults(self) -> Sequence[str]:
         """What makes the run INVALID besides what the members said, in words with the number and the limit."""
+
+    async def concluded(
+        self, folder: Path, manifest: Mapping[str, Any], public: Mapping[str, Any], plan: Blocks, facts: GeneratorFacts
+    ) -> bool:
+        """Judge rows that stay with the members, and write the run directory; False: the rows are here."""
 
     def facts(self) -> Mapping[str, Any]:
         """What the manifest keeps of it: empty for workers of this host."""

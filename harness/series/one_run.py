@@ -21,6 +21,7 @@ from plimsoll.harness.generator.segments import segment_files
 from plimsoll.harness.live.place import Place
 from plimsoll.harness.process import interrupts
 from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run import ahead
 from plimsoll.harness.run.attempts import (
     as_noted,
     attempt_folder,
@@ -311,7 +312,7 @@ def carry_out(
         outcome = interrupts.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
-        if prepared.job.directory.file(BEGUN).is_file():  # a defect of ours, after t0
+        if segment_files(prepared.job.directory.segments):  # a defect of ours, after t0
             folder = prepared.job.directory.path
             notice(f"what was measured is in {folder}: `plimsoll report {folder}` seals it and makes its report")
         raise
@@ -340,7 +341,12 @@ def _notice(console: Console, text: str) -> None:
 
 
 def _tidy(directory: RunDirectory) -> None:
-    """Nothing was measured: leave no empty run directory behind, but keep a log that says something."""
+    """Nothing was measured: leave no empty run directory behind, but keep a log that says something. Rows that stay
+    with agents need what lies here.
+    """
+    begun = ahead.read(directory.path)
+    if begun is not None and begun.announced and begun.manifest.get("leave_rows"):
+        return
     for log in (directory.worker_log, directory.server_log):
         if log.exists() and not log.stat().st_size:
             log.unlink()

@@ -163,6 +163,12 @@ LocustWait = Annotated[
 LocustWeb = Annotated[
     str | None, typer.Option(metavar="[HOST:PORT]", help="Serve Locust's page too. Default: 127.0.0.1:8089.")
 ]
+LeaveRows = Annotated[
+    bool,
+    typer.Option(
+        "--leave-rows", help="Each agent seals its own rows on its host, and the verdict comes of what it answers."
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]
 
@@ -309,7 +315,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Connection": (
             *("timeout", "connect_timeout", "header", "api_key_file", "option", "pace", "ca_file", "insecure"),
         ),
-        "Several hosts": ("locust_master", "expect_workers", "locust_wait", "locust_web"),
+        "Several hosts": ("locust_master", "expect_workers", "locust_wait", "locust_web", "leave_rows"),
     }
 )
 #: What a flag without a word for its value shows: by its name, else by its type.

@@ -59,8 +59,8 @@ def report(
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Add the rows that an agent kept in this folder when its master was gone, without a RUN to a new "
-            "one. Repeatable.",
+            help="Add the rows that an agent kept in this folder (run --leave-rows, or its master was gone), without "
+            "a RUN to a new one. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -105,7 +105,7 @@ def _judge_again(
     from plimsoll.harness.run.promises import again, kept
     from plimsoll.harness.run.salvage import open_run
 
-    sealed = open_run(run_dir)
+    sealed = open_run(run_dir, left=True)
     for note in sealed.notes:
         print(f"warning: {note}", file=sys.stderr)
     promises, errors = again(asked, sealed)

@@ -103,6 +103,7 @@ def run(
     expect_workers: shared.ExpectWorkers = None,
     locust_wait: shared.LocustWait = None,
     locust_web: shared.LocustWeb = None,
+    leave_rows: shared.LeaveRows = False,
     live: shared.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
@@ -129,10 +130,14 @@ def run(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_, quiet):
         raise HarnessFault(problems)
-    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web, leave_rows)
     if problems:
         raise HarnessFault(problems)
     prepared = prepare(scenario, flags, asked, format or [], out)
+    if leave_rows:
+        from plimsoll.harness.distributed.left import check
+
+        check(prepared)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 
@@ -205,19 +210,23 @@ def agent(
         typer.Option(help="A label for reports, such as eu-west. Default: PLIMSOLL_REGION, if it is set."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after one run.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where rows go that stay here (run --leave-rows). Default: runs."),
+    ] = None,
 ) -> None:
     """Offer this host to distributed runs: wait for a master, send its share of the load, hand the records over."""
     from plimsoll.harness.distributed.bridge import MASTER, Standby, address, require_locust
 
     require_locust()
-    given = {"--name": name, "--workers": workers, "--region": region}
+    given = {"--name": name, "--workers": workers, "--region": region, "--out": out}
     arguments = [f"{flag}={value}" for flag, value in given.items() if value]
     at = address(locust_worker, "--locust-worker", MASTER.replace("*", ""))
     raise typer.Exit(Standby(at, arguments, once, lambda text: typer.echo(text, err=True)).serve())
 
 
 def staff_of(
-    live: str | None, master: str | None, expected: int | None, wait: str | None, web: str | None
+    live: str | None, master: str | None, expected: int | None, wait: str | None, web: str | None, leave: bool = False
 ) -> tuple[Staff, list[str]]:
     """Who sends the runs of a session and who looks on, by its flags, and every error in them."""
     from plimsoll.harness.live.place import where
@@ -229,7 +238,7 @@ def staff_of(
         made = Staff(page=LivePage(where(live)))
     except HarnessFault as fault:
         errors += fault.errors
-    given = {"--expect-workers": expected, "--locust-wait": wait, "--locust-web": web}
+    given = {"--expect-workers": expected, "--locust-wait": wait, "--locust-web": web, "--leave-rows": leave or None}
     if master is None:
         if alone := [flag for flag, value in given.items() if value is not None]:
             errors.append(f"{', '.join(alone)}: only with --locust-master. Add it, or leave these out")
@@ -246,7 +255,7 @@ def staff_of(
         bridge = Bridge(master, web)
     except HarnessFault as fault:
         return made, [*errors, *fault.errors]
-    return Staff(lambda: Fleet(bridge, expected or 1, patience_s), (bridge,), made.page), errors
+    return Staff(lambda: Fleet(bridge, expected or 1, patience_s, leave=leave), (bridge,), made.page), errors
 
 
 def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:

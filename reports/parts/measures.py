@@ -16,6 +16,9 @@ from plimsoll.reports.parts.charts import Curve, Distribution, curve, curve_rank
 from plimsoll.reports.parts.parts import LowEnd, Metric, Number, Statistics
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, in_order, measure, successes
 from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.parts.asked import Asked
+from plimsoll.slo.parts.evidence import Rows
+from plimsoll.slo.parts.judge_parts import judgeable
 from plimsoll.slo.records.records import FloatArray, IntArray, Records
 from plimsoll.slo.statistics.distribution import DEFAULT_HDR, encode, hdr_counts, nearest
 from plimsoll.slo.statistics.order import Folded, Ordered
@@ -83,6 +86,21 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
     return Measures(metrics, curves, distributions, histograms, banded, tuple(notes))
 
 
+def of_parts(rows: Rows, wanted: frozenset[str]) -> tuple[dict[str, Metric], dict[str, str]]:
+    """Metrics and histograms of rows that lie in parts. One that parts can't tell of is left out."""
+    metrics, histograms, known = dict[str, Metric](), dict[str, str](), catalogue()
+    for name in (one for one in in_order(known) if judgeable(one)):
+        indicator, found = known[name], rows.measured(name, judged=False)
+        if not found.n and name not in wanted:
+            continue
+        alone = rows.alone(found, name) if found.failed else None
+        of_ok = _statistics((alone or found).ordered, indicator) if found.failed else None
+        metrics[name] = _metric(indicator, found.ordered, found.missing, found.failed, of_ok)
+        if indicator.unit == "ns" and found.n:
+            histograms[name] = _histogram(found.ordered)
+    return metrics, histograms
+
+
 def _metric(indicator: Indicator, ordered: Ordered, missing: int, failed: int, of_ok: Statistics | None) -> Metric:
     return Metric(
         unit=indicator.unit,
@@ -120,9 +138,9 @@ def _ranks(n: int, indicator: Indicator) -> IntArray:
 def _histogram(ordered: Ordered) -> str:
     """The finite values as an encoded HdrHistogram."""
     finite = int(ordered.searchsorted(np.inf))
-    if not isinstance(ordered, Folded):
+    if not isinstance(ordered, Folded | Asked):
         return encode(hdr_counts(ordered[:finite])[0])
-    counts = ordered.counts  # of buckets that those of the histogram are made of
+    counts = ordered.counts.copy()  # of buckets that those of the histogram are made of
     counts[-1:] -= len(ordered) - finite
     places = DEFAULT_HDR.index(np.clip(ordered.lows, 0, DEFAULT_HDR.highest).astype(np.int64))
     return encode(np.bincount(places, counts, DEFAULT_HDR.counts_len).astype(np.int64))

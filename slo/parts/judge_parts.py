@@ -112,17 +112,24 @@ def judge_parts(send: Send, facts: GeneratorFacts, promises: Promises | None = N
     return JudgedParts(validity, verdict, run.goodput, run.throughput, run.counts, run)
 
 
+def unjudgeable(promises: Promises) -> list[str]:
+    """Which promises need rows."""
+    found = ["OpenSLO documents"] if promises.slos else []
+    wrong = [one for one in promises.objectives if one.statistic == "accuracy" or not judgeable(one.indicator)]
+    return [*found, *map(str, wrong)]
+
+
 def _refuse(told: Digest, promises: Promises) -> None:
     """What only rows can tell, all at once."""
-    found = [f"{one}: OpenSLO documents" for one in ("slos",) if promises.slos]
-    found += [str(one) for one in promises.objectives if one.statistic == "accuracy" or not _known(one.indicator)]
+    found = unjudgeable(promises)
     found += ["sessions of speech"] if told.whole("+live") else []
     found += ["queries of several samples"] if told.whole("+together") else []
     if found:
         raise ValueError(f"not judged where rows stay with the agents: {'; '.join(found)}. Bring the rows home")
 
 
-def _known(name: str) -> bool:
+def judgeable(name: str) -> bool:
+    """Parts can tell of this metric."""
     indicator = catalogue().get(name)
     return name != "frame_missed" and (indicator is None or indicator.scope in ("request", "gap"))
 

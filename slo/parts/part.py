@@ -105,7 +105,7 @@ class Part:
         if kind == "due":
             rows, _ = self.marked(of._replace(name=rest))
             return Entries((records["due_ns"][rows].astype(np.float64), rows))
-        if kind in ("lag", "took"):
+        if rest and kind in ("lag", "took"):  # else a metric may have the name
             issued, taken, left = self.sent
             if rest == "sent":
                 lag = left["sent_ns"] - left["due_ns"]

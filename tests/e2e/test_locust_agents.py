@@ -314,3 +314,27 @@ def _babble(port: int) -> None:
                 one.connect(f"tcp://127.0.0.1:{port}")
                 one.send(msgpack.dumps(("client_ready", "1.0", name.decode())))
         stranger.send(msgpack.dumps({"no": "tuple"}))
+
+
+def test_rows_that_stay_with_agents_are_judged_there_and_come_together(host: Host, endpoint: Server) -> None:
+    for name in ("a", "b"):
+        host.agent(name, "--once", "--out", f"rows-{name}")
+    words = ["--url", endpoint.url, "--duration", "2s", "--slo", "p50(latency) <= 10s", "--leave-rows"]
+    assert host.master(2, "left", *words).wait(60) == 0, host.said("left")
+    assert [host.agents[name].wait(30) for name in ("a", "b")] == [0, 0]
+    report = host.report("left")
+    assert report["verdict"]["outcome"] == "PASS"
+    assert "rows stayed with the agents" in report["run"]["kept"]
+    assert not (host.path / "left" / "requests.parquet").exists()
+    folders = [next((host.path / f"rows-{name}").iterdir()) for name in ("a", "b")]
+    assert host.plimsoll("gate", "gate", "left").wait(30) == 0, host.said("gate")
+    asked = [word for folder in folders for word in ("--agent-folder", str(folder))]
+    assert host.plimsoll("report", "report", "left", *asked).wait(30) == 0, host.said("report")
+    together = host.report("left-with-agents")
+    assert together["verdict"]["outcome"] == "PASS"
+    for name, metric in report["metrics"].items():
+        other = together["metrics"][name]
+        assert metric | {"mean": 0} == other | {"mean": 0}, name
+        assert metric["mean"] == pytest.approx(other["mean"], rel=1e-12), name
+    assert host.plimsoll("compare", "compare", "left", "left-with-agents").wait(30) == 2
+    assert "--agent-folder" in host.said("compare")

@@ -41,7 +41,7 @@ from tests.property.slo.slo_strategies import rows as drawn_rows
 
 MS = 1_000_000
 FACTS = GeneratorFacts(open_loop=True, planned=0, process="poisson", planned_queries=2)
-METRICS = ("latency", "ttft", "itl", "tpot", "e2e", "output_tokens", "error")
+METRICS = ("latency", "ttft", "itl", "tpot", "e2e", "output_tokens", "lag", "error")
 PROMISED = (
     "p99(latency) <= 200ms",
     "p50(latency) <= 40ms",
