@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
@@ -67,8 +68,9 @@ def _pack(file: IO[bytes], arrays: Arrays) -> None:
     """As ``np.savez_compressed``, in a seventh of the time and with 3 % more bytes."""
     with ZipFile(file, "w", ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+            member = BytesIO()
+            np.save(member, array, allow_pickle=False)
+            archive.writestr(f"{name}.npy", member.getvalue())
 
 
 def _is_there(path: Path, arrays: Arrays, scalars: Mapping[str, Any]) -> bool:
