@@ -329,7 +329,7 @@ def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, np
             raise ValueError(f"{name} goes on after the end")
         array = np.frombuffer(body, dtype=dtype, count=count, offset=at)
         at += array.nbytes
-        arrays[name] = array if count == length else np.broadcast_to(array, (length,))
+        arrays[name] = array if count == length else np.ndarray(length, array.dtype, array, 0, (0,))  # a broadcast
     if at != len(body):
         raise ValueError("there is more in it than its columns")
     if len({len(array) for name, array in arrays.items() if name in COLUMNS or name.startswith("session.")}) != 1:

@@ -74,7 +74,7 @@ class Taken:
     def column(self, name: str) -> npt.NDArray[Any]:
         """Its values in these rows; a broadcast of one where all rows of the segment have that."""
         column: npt.NDArray[Any] = self.records.columns[name]
-        return np.broadcast_to(column[:1], len(self.key)) if constant(column) else column[self.rows]
+        return column[: len(self.key)] if constant(column) else column[self.rows]
 
     @classmethod
     def all(cls, records: Records, width: int) -> Taken:

@@ -199,10 +199,14 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
     if indicator.live and records.session is None and lenient:
         return nothing
     if indicator in records.kept:
-        return records.kept[indicator]  # type: ignore[no-any-return]
+        kept: Measured = records.kept[indicator]
+        if kept.remade:
+            return kept
+        # In an order of its own: a mean is of what was sorted or of what was counted, whoever asked before.
+        return Measured(Entries((kept.values, None if kept.plain else kept.row)), kept.missing, kept.failed)
     found = (_of_requests if indicator.scope == "request" else _of_lists)(indicator, records, lenient)
-    if found is not None and found.remade and found.n > found.failed:
-        records.kept[indicator] = found  # of so many values it takes a pass, and little memory
+    if found is not None and (found.remade or judged) and found.n > found.failed:
+        records.kept[indicator] = found  # judged ones are asked for again, and of others it takes a pass
     return nothing if found is None else found
 
 
@@ -234,7 +238,10 @@ def measure_part(indicator: Indicator, records: Records, run: Extent | None = No
 def _of_requests(indicator: Indicator, records: Records, lenient: bool) -> Measured | None:
     """One value a record at most; None where nothing applies."""
     ok, measured = records.ok, records.in_measure
-    values, valid = indicator.compute(records)
+    if "chunk_ns" in indicator.needs and records.session is None and not records.chunk_offsets[-1]:
+        values, valid = np.empty(len(records)), np.zeros(len(records), np.bool_)  # without a chunk none has a value
+    else:
+        values, valid = indicator.compute(records)
     has_value = valid & measured
     if lenient and _unknown(indicator, has_value, ok & measured):
         return None

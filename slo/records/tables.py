@@ -58,6 +58,8 @@ _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+#: What is encoded at once, in bytes: it stays in the processor's cache.
+_PAGE = 1 << 18
 #: What is written at once, in rows and in chunks: a row group of each file.
 BLOCK_ROWS, BLOCK_CHUNKS = 1 << 17, 1 << 20
 
@@ -149,6 +151,7 @@ def _encodings(schema: Any) -> dict[str, Any]:
             numbers.append(name)  # their least and greatest tell a column of one value
     return {
         "column_encoding": encoding, "compression": compression, "use_dictionary": coded, "write_statistics": numbers,
+        "data_page_size": _PAGE,
     }  # fmt: skip
 
 
@@ -493,7 +496,8 @@ class _Lists:
 
     def __init__(self, name: str, n: int, size: int) -> None:
         self.name, self.size, self.span = name, size, (0, 0)
-        self._values, self._offsets = np.empty(size, np.int64), np.zeros(n + 1, np.int64)
+        none = np.broadcast_to(np.int64(0), (n + 1,))
+        self._values, self._offsets = np.empty(size, np.int64), np.zeros(n + 1, np.int64) if size else none
         self._row = self._at = 0
 
     def add(self, values: IntArray, offsets: IntArray) -> None:
@@ -506,8 +510,9 @@ class _Lists:
         low, high = span_of(values)
         least, most = self.span if self._at else (low, high)
         self.span = (min(low, least), max(high, most)) if len(values) else self.span
-        self._offsets[self._row + 1 : self._row + len(offsets)] = offsets[1:] + self._at
-        self._values[self._at : self._at + len(values)] = values
+        if self.size:
+            self._offsets[self._row + 1 : self._row + len(offsets)] = offsets[1:] + self._at
+            self._values[self._at : self._at + len(values)] = values
         self._row, self._at = self._row + len(offsets) - 1, self._at + len(values)
 
     def whole(self) -> tuple[IntArray, IntArray]:

@@ -108,8 +108,10 @@ def bunched(records: Records, own: IntArray) -> BoolArray:
     Monotone endpoints take no more than G from it. Others may (those that share or reorder), so of these nothing is
     certain. Below what a timer in a busy process gets it is no burst.
     """
-    rows, due, _, _ = _stretches(records)
     result = np.zeros(len(records), np.bool_)
+    if own.max(initial=0) < lateness.LAG_FLOOR_NS:
+        return result
+    rows, due, _, _ = _stretches(records)
     late = np.flatnonzero(own[rows] >= lateness.LAG_FLOOR_NS)
     result[rows[late]] = _passed(due, due[late], due[late] + own[rows[late]])
     return result

@@ -80,6 +80,8 @@ def own(records: Records, pooled: bool) -> IntArray:
     that worker does.
     """
     ready, sent = records["ready_ns"], records["sent_ns"]
+    if not pooled and not records.columns["sample_ix"].any():
+        return _own(ready, sent, records["due_ns"], records["connect_ns"])
     late = np.where(ready != -1, ready - records["due_ns"], 0)
     if bool((records["sample_ix"] > 0).any()):
         key = records["query_id"] - records["phase"] * (int(records["query_id"].max(initial=0)) + 1)
@@ -95,6 +97,17 @@ def own(records: Records, pooled: bool) -> IntArray:
     if pooled:
         held = np.minimum(held, _since_one_was_free(records))
     return np.asarray(np.maximum(late, 0) + np.maximum(held, 0))
+
+
+def _own(ready: IntArray, sent: IntArray, due: IntArray, connect: IntArray) -> IntArray:
+    """``own`` of queries of one sample that never waited for a connection, a part at a time."""
+    found = np.empty(len(ready), np.int64)
+    for first in range(0, len(found), BLOCK):
+        part = slice(first, first + BLOCK)
+        up, left = ready[part], sent[part]
+        late = np.maximum(up - due[part], 0) + np.maximum(left - up - np.maximum(connect[part], 0), 0) * (left != -1)
+        np.multiply(late, up != -1, out=found[part])
+    return found
 
 
 def _since_one_was_free(records: Records) -> IntArray:
