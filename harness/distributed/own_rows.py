@@ -37,9 +37,7 @@ def facts_of(scenario: Scenario, plan: Survey, share: Share) -> GeneratorFacts:
     found = planned(scenario, share.part(plan.pieces).extent(), share.shards)
     shape = "constant, by lot" if found.process == "constant" else found.process  # a part drawn by lot is not even
     slots = tuple(found.slots[shard] for shard in share.mine) if found.slots else ()
-    return replace(
-        found, process=shape, slots=slots, n_workers=len(share.mine), min_queries=0, min_duration_ns=0
-    )
+    return replace(found, process=shape, slots=slots, n_workers=len(share.mine), min_queries=0, min_duration_ns=0)
 
 
 class OwnRows:
@@ -60,9 +58,7 @@ class OwnRows:
         faults = map(redact, [*deaths(members), *facts.worker_faults])
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = replace(facts, worker_faults=tuple(faults))
-        self._sealed: Sealed = seal(
-            directory, manifest, public, plan.pieces, members, facts, chosen, share.dealing
-        )
+        self._sealed: Sealed = seal(directory, manifest, public, plan.pieces, members, facts, chosen, share.dealing)
         self._part: tuple[tuple[str, ...], Part] | None = None
 
     @property
@@ -80,5 +76,3 @@ class OwnRows:
             made = Part(self._sealed.records, self._sealed.facts, [parse(text) for text in objectives])
             self._part = objectives, made
         return self._part[1].answer(base64.b64decode(asked["data"]))
-
-

@@ -76,8 +76,8 @@ def open_run(path: Path, left: bool = False) -> Sealed:
         if begun is not None:
             if begun.manifest.get("leave_rows") and begun.announced and not segment_files(path / "segments"):
                 raise HarnessFault(
-                    f"{path}: the run was cut off, and its rows stayed with its agents. Copy the folders that they named "
-                    f"here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
+                    f"{path}: the run was cut off, and its rows stayed with its agents. Copy the folders that they "
+                    f"named here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
                 )
             return _sealed(RunDirectory(path), begun)
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
@@ -377,7 +377,9 @@ def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
     for folder, part in parts.items():
         share, known = Share.of(part.manifest), ("run_id", "plan_fingerprint")
         if share is None or any(part.manifest.get(name) != home.manifest.get(name) for name in known):
-            errors.append(f"--agent-folder {folder}: no agent left it of the run in {run}. Give the folders of that run")
+            errors.append(
+                f"--agent-folder {folder}: no agent left it of the run in {run}. Give the folders of that run"
+            )
         elif part.facts.plan_faults:
             errors.append(f"--agent-folder {folder}: not as it was sealed ({'; '.join(part.facts.plan_faults)})")
         elif given & {*share.mine}:
@@ -391,7 +393,9 @@ def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
     ]
     if errors:
         raise HarnessFault(errors)
-    manifest = {name: value for name, value in home.manifest.items() if name not in ("left", "left_sha256", "leave_rows")}
+    manifest = {
+        name: value for name, value in home.manifest.items() if name not in ("left", "left_sha256", "leave_rows")
+    }
     t0_ns, members = int(manifest["t0_monotonic_ns"]), [Member(index) for index in range(int(manifest["workers"]))]
     for folder, part in parts.items():
         came, worker = ~made_up(part.records), part.records["worker"]
