@@ -57,6 +57,8 @@ PATIENCE_S = 120.0
 LEAD_NS = 1_000_000_000
 #: The longest that a measurement of the clocks may take.
 PINGS_S = 10.0
+#: How long an answer about rows that stay with an agent may take.
+ANSWER_S = 600.0
 #: Agents that are pinged at once. The path takes some 50 us a message: with a thousand at once each would wait for the
 #: others' pings, and their clocks would be known to 25 ms instead of 1.
 ABREAST = 32
@@ -255,10 +257,10 @@ class Fleet:
         answers = self._intake.expect(file)
         for agent in there:
             self._say(agent, {**message, "data": base64.b64encode(question).decode()})
-        await self._until(lambda: all(str(agent) in answers or agent.lost or agent.faults for agent in there))
-        if spoilt := [agent for agent in there if agent.lost or agent.faults]:
+        await self._until(lambda: all(str(agent) in answers or agent.lost or agent.faults for agent in there), ANSWER_S)
+        if spoilt := [agent for agent in there if agent.lost or str(agent) not in answers]:
             for agent in spoilt:
-                agent.lost = agent.lost or agent.faults[0]
+                agent.lost = agent.lost or next(iter(agent.faults), f"gave no answer for {ANSWER_S:g} s")
             raise HarnessFault([f"agent {agent} {agent.lost}, as it was asked" for agent in spoilt])
         return [answers[str(agent)] for agent in there]
 
@@ -594,7 +596,7 @@ class Intake:
         name, number = str(piece["file"]), int(piece["piece"])
         last = number == int(piece["pieces"]) - 1
         shard = shard_of(name)
-        asked = name.startswith("answer-")
+        asked = bool(self._expected) and name.startswith("answer-")
         if not asked and (shard is None or shard not in shards):
             self._fault(f"agent {who} sent a file that is none of its segments ({name[:80]!r})")
             return _taken(name, number, whole=last, good=False)

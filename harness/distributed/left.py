@@ -23,6 +23,7 @@ from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.slo.parts.judge_parts import Send, judge_parts, unjudgeable
 from plimsoll.slo.parts.part import Part
 from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.foreign import one_line
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 Ask = Callable[[bytes, Sequence[str]], Coroutine[Any, Any, list[bytes]]]
@@ -63,16 +64,14 @@ async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask
     while True:
         there = [agent for agent in agents if agent.part and not agent.lost]
         facts = _summed(run.facts, there, gone)
-        nobody = Part(rec.empty(), facts, promises.objectives)
         try:
             told = replace(run, manifest={**run.manifest, "left": _where(agents)}, facts=facts)
-            way = send if there else lambda question: [nobody.answer(question)]
-            report = await asyncio.to_thread(_judged, told, promises, way)
+            report = await asyncio.to_thread(_judged, told, promises, send if there else _nobody(facts, promises))
             break
         except HarnessFault as fault:
             gone += fault.errors
-        except ValueError as error:
-            raise _stuck(told, f"they can't be judged there: {error}") from None
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of what agents say, it may be any
+            raise _stuck(told, f"they can't be judged there: {one_line(error, 300)}") from None
     try:
         write_left(told, plan, {"facts": facts.to_json(), "promises": promises.to_json(), "report": report.document()})
     except OSError as error:
@@ -80,11 +79,17 @@ async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask
     return True
 
 
+def _nobody(facts: GeneratorFacts, promises: Promises) -> Send:
+    """Answers where everybody is lost: of no rows."""
+    part = Part(rec.empty(), facts, promises.objectives)
+    return lambda question: [part.answer(question)]
+
+
 def _stuck(run: Sealed, why: str) -> HarnessFault:
     path = run.directory.path
     return HarnessFault(
-        f"the rows are whole with the agents ({_places(run)}), and {why.rstrip('.')}. Copy those folders here and bring "
-        f"them together: plimsoll report {path} --agent-folder DIR, once for each",
+        f"the rows are whole with the agents ({_places(run)}), and {why.rstrip('.')}. Copy those folders here and "
+        f"bring them together: plimsoll report {path} --agent-folder DIR, once for each",
         ExitCode.INVALID,
     )
 
@@ -118,7 +123,7 @@ def _where(agents: Sequence[Agent]) -> list[dict[str, Any]]:
             "name": agent.name,
             "folder": str((agent.part or agent.ready or {}).get("folder", "")),
             "shards": list(agent.shards),
-            "lost": agent.lost if agent.part is None else None,
+            "lost": agent.lost,
         }
         for agent in agents
         if agent.shards

@@ -157,7 +157,7 @@ _STDIN_LIMIT = 1 << 22
 
 
 class Site:
-    """One run's part. ``say`` reaches the master, ``tell`` the person at this host; ``out``: where rows that stay go."""
+    """One run's part. ``say`` reaches the master, ``tell`` the person at this host; rows that stay go into ``out``."""
 
     def __init__(
         self, say: Callable[[Mapping[str, Any]], None], tell: Callable[[str], None], name: str, out: Path = Path("runs")
@@ -294,7 +294,7 @@ class Site:
         else:
             self._directory = directory = RunDirectory(Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{run_id}-")))
             directory.segments.mkdir()
-        self._write_ahead(message, scenario, target, plan, samples)
+        await self._write_ahead(message, scenario, target, plan, samples)
         folder = directory.segments
         specs = [worker_spec(scenario, target, run_id, folder, shard, shards, dealing) for shard in self._mine]
         await self._crew.start(specs, None, self._heard)
@@ -307,7 +307,7 @@ class Site:
             }
         )
 
-    def _write_ahead(
+    async def _write_ahead(
         self, message: Mapping[str, Any], scenario: Scenario, target: Target, plan: Survey, samples: int
     ) -> None:
         """What `plimsoll report --agent-folder` needs, should nobody take these rows in."""
@@ -328,7 +328,7 @@ class Site:
         facts, mine = planned(scenario, plan, shards), tuple(self._mine)
         if message.get("leave"):
             share = Share(mine, shards, message["dealing"])
-            facts = facts_of(scenario, plan, share)
+            facts = await asyncio.to_thread(facts_of, scenario, plan, share)
             manifest["share"] = {"agent": self._name, **asdict(share), "mine": [*mine]}
             directory = self._directory
             self._seal = lambda: OwnRows(directory, manifest, public, scenario, plan, self._crew.members)

@@ -76,8 +76,8 @@ def open_run(path: Path, left: bool = False) -> Sealed:
         if begun is not None:
             if begun.manifest.get("leave_rows") and begun.announced and not segment_files(path / "segments"):
                 raise HarnessFault(
-                    f"{path}: the run was cut off, and its rows stayed with its agents. Copy the folders that they named "
-                    f"here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
+                    f"{path}: the run was cut off, and its rows stayed with its agents. Copy the folders that they "
+                    f"named here, and bring them together: plimsoll report {path} --agent-folder DIR, once for each"
                 )
             return _sealed(RunDirectory(path), begun)
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():

@@ -142,7 +142,9 @@ class Rows:
 class Missing:
     """Makes rows for planned samples that no worker recorded.
 
-    ``shards``: of the whole run, of which these members may be some (0: they are all). UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
+    ``shards``: of the whole run, of which these members may be some (0: they are all).
+
+    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
     that it recorded more than came; UNSENT otherwise.
     """
 

@@ -128,6 +128,30 @@ def test_an_agent_that_is_lost_makes_the_run_invalid_and_its_rows_come_from_its_
     assert sealed.records.ok.all() == asked, "what it had not recorded counts as unfinished or not sent"
 
 
+def test_where_all_are_lost_as_they_are_asked_the_run_is_invalid_and_comes_together_all_the_same(
+    tmp_path: Path,
+) -> None:
+    pair = agents(tmp_path)
+
+    def ends(message: dict[str, Any]) -> dict[str, Any]:
+        if message["type"] == "ask":
+            for one in pair:
+                assert one.process is not None
+                one.process.kill()
+        return message
+
+    pair[1].down = ends
+    with BridgeOverPipes(*pair) as bridge:
+        ran = run(tmp_path, bridge, LOAD, leave=True, slo=SLO)
+    assert (ran.report.verdict.outcome, ran.report.counts.ok) == ("INVALID", 0)
+    assert "as it was asked" in ran.reasons
+    sealed = open_sealed(gathered(ran.path, folders(tmp_path), None))
+    assert sealed.records.ok.all()
+    assert len(sealed.records.measured()) == ran.report.validity.planned
+    b = open_sealed(gathered(ran.path, folders(tmp_path)[1:], tmp_path / "half"))
+    assert "gave no account" in "".join(b.facts.account_faults), "of a lost agent the disk may be gone"
+
+
 def test_rows_that_no_question_can_judge_are_whole_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
