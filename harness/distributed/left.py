@@ -70,7 +70,13 @@ async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask
             break
         except HarnessFault as fault:
             gone += fault.errors
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of what agents say, it may be any
+        except (
+            ArithmeticError,
+            AssertionError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # of what agents say, it may be any
             raise _stuck(told, f"they can't be judged there: {one_line(error, 300)}") from None
     try:
         write_left(told, plan, {"facts": facts.to_json(), "promises": promises.to_json(), "report": report.document()})

@@ -65,7 +65,11 @@ class Part:
 
     def answer(self, question: bytes) -> bytes:
         """The digest that answers. Raises ValueError for what is no question, or asks for what is not there."""
-        return self.digest(Question.from_bytes(question)).to_bytes()
+        asked = Question.from_bytes(question)
+        try:
+            return self.digest(asked).to_bytes()
+        except (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError) as error:
+            raise ValueError(f"{asked.kind!r:.60} can't be answered so ({type(error).__name__}: {error})") from error
 
     def digest(self, asked: Question) -> Digest:
         """The same, of what is no bytes."""

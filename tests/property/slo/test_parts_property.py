@@ -330,6 +330,22 @@ def test_a_small_message_that_would_fill_memory_is_refused(heading: Any, body: b
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Question("below", Of("latency")),
+        Question("crowd", Of("latency")),
+        Question("late", Of(), {"edges": np.array([1 << 40] * 3)}),
+        Question("values", Of("latency"), text="x"),
+        Question("inside", Of("no_such_metric")),
+    ],
+)
+def test_a_question_that_lacks_something_is_a_value_error_whatever_it_lacks(asked: Question) -> None:
+    part = Part(from_columns(5, done_ns=range(5)), FACTS, [parse(text) for text in PROMISED])
+    with pytest.raises(ValueError, match=r"can't be answered so|nobody here answers"):
+        part.answer(asked.to_bytes())
+
+
 @pytest.mark.parametrize("extent", [[math.inf], [math.nan], ["x"], 7])
 def test_a_question_of_an_extent_that_is_none_is_refused(extent: Any) -> None:
     head = json.dumps([{"kind": "n", "of": ["x", "", False, False, extent], "text": ""}, []]).encode()
