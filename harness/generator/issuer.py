@@ -44,9 +44,12 @@ def never(piece: Plan) -> None:
 
 
 class Supply(Protocol):
-    """A lane's rows, piece by piece. ``over``: all are taken."""
+    """A lane's rows, piece by piece."""
 
-    over: bool
+    @property
+    def next(self) -> Plan | None:
+        """The piece that ``take`` gives next, ready or not; None: all are taken."""
+        ...
 
     def take(self) -> tuple[Plan, Sequence[Any] | None] | None:
         """The next piece and the requests of its samples (None: they are the load's, by payload). None: it isn't ready,
@@ -54,8 +57,8 @@ class Supply(Protocol):
         """
         ...
 
-    def unready(self, late_ns: int) -> None:
-        """Rows came so long after they were due."""
+    def unready(self, late_ns: int, came: bool) -> None:
+        """Rows came so long after they were due, or are due so long and have not come."""
         ...
 
 
@@ -83,16 +86,22 @@ class Pieces:
 
     def __init__(self, pieces: Iterator[Plan]) -> None:
         self._pieces = pieces
-        self._next = next(pieces, None)
-        self.over = self._next is None
+        self.next = next(pieces, None)
 
     def take(self) -> tuple[Plan, None] | None:
-        piece, self._next = self._next, next(self._pieces, None)
-        self.over = self._next is None
+        piece, self.next = self.next, next(self._pieces, None)
         return None if piece is None else (piece, None)
 
-    def unready(self, late_ns: int) -> None:
+    def unready(self, late_ns: int, came: bool) -> None:
         """Lag says it."""
+
+
+def missed_since(piece: Plan, t0_ns: int, waits_ns: int) -> int:
+    """Since when a lane that has had no rows since ``waits_ns`` misses this piece: due without a slot is in time."""
+    if piece.cyclic:
+        return waits_ns
+    due_ns = int(piece.due_ns[0]) + t0_ns
+    return due_ns if piece.max_in_flight is None else max(due_ns, waits_ns)
 
 
 def too_many_outstanding(outstanding: int, ceiling: int) -> str:
@@ -159,8 +168,8 @@ class Issuer:
         """Make rows ready that will be due: a few each time, where nothing is due at once."""
         for lane in self._lanes:
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
-                lane.rows.fill(1)
                 lane.go_on()
+                lane.rows.fill(1)
 
     def next_due_ns(self) -> int:
         """The next appointment, absolute: work that can wait must be over by then."""
@@ -257,7 +266,7 @@ class _Rows:
             elif (taken := self.supply.take()) is not None:
                 self._coming = self._made(*taken)
             else:
-                self._dry = self.supply.over
+                self._dry = self.supply.next is None
                 return
 
     def take(self) -> _Lists | None:
@@ -347,14 +356,14 @@ class _OpenLane:
 
     def go_on(self) -> None:
         """With rows that were not ready when they were looked for."""
-        waits_ns = self._hungry_ns
-        if waits_ns and self._turn():
-            now, since_ns = self._clock.now_ns(), self._lists[1][0]
-            if self._limit != _NEVER:  # due and without a slot is in time
-                since_ns = max(since_ns, waits_ns if self._flying < self._limit else now)
-            if since_ns < now:
-                self.rows.supply.unready(now - since_ns)
-            self._wait()
+        supply, waits_ns = self.rows.supply, self._hungry_ns
+        if waits_ns and supply.next is not None:
+            late_ns = self._clock.now_ns() - missed_since(supply.next, self._issuer.t0_ns, waits_ns)
+            came = self._turn()
+            if late_ns > 0 and self._flying < self._limit:
+                supply.unready(late_ns, came)
+            if came:
+                self._wait()
 
     def _turn(self) -> bool:
         """The next rows at hand. False: there are none."""
@@ -362,7 +371,7 @@ class _OpenLane:
             self._lists, self._row, self._hungry_ns = lists, 0, 0
             if lists[0]:
                 return True
-        self._hungry_ns = 0 if self.rows.over else self._clock.now_ns()
+        self._hungry_ns = 0 if self.rows.over else self._hungry_ns or self._clock.now_ns()
         return False
 
     def _wait(self) -> None:
@@ -505,10 +514,12 @@ class _ClosedLane:
 
     def go_on(self) -> None:
         """With rows that were not ready when a slot was free."""
-        if self._waits_ns and self._has_row():
-            self.rows.supply.unready(self._clock.now_ns() - self._waits_ns)
-            self._waits_ns = 0
-            self._pump()
+        if self._waits_ns and not self._over():  # a warm-up ends whether they come or not
+            late_ns, came = self._clock.now_ns() - self._waits_ns, self._has_row()
+            self.rows.supply.unready(late_ns, came)
+            if came:
+                self._waits_ns = 0
+                self._pump()
 
     def _over(self) -> bool:
         if self.finished or self._issuer.stopped:

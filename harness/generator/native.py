@@ -25,6 +25,7 @@ from plimsoll.harness.generator.issuer import (
     Load,
     Pieces,
     Supply,
+    missed_since,
     never,
     rows_of,
     too_many_outstanding,
@@ -466,31 +467,35 @@ class _Feed:
         self.first = taken[0]
         self.payload, self.requests = self._numbers(*taken)
         self.cancel = cancel_ns(self.first)
-        self.whole = supply.over
+        self.whole = supply.next is None
         self.t0_ns = 0
         self._ahead = AHEAD if self.requests is None else min(AHEAD, AHEAD_FED * self.first.n_queries)
-        self._given = self.first.n_queries
+        self._given = self._last = self.first.n_queries
 
     def _numbers(self, piece: Plan, requests: Sequence[Prepared] | None) -> tuple[IntArray, list[_Words] | None]:
         return (piece.payload_ix, None) if requests is None else self._keep(piece, requests)
 
     def more(self) -> None:
         """As many pieces as are missing and ready."""
-        while not self._supply.over:
+        while (piece := self._supply.next) is not None:
             used, waits_ns = self._engine.used(self._phase)
-            if self._given - used >= self._ahead or (taken := self._supply.take()) is None:
+            left = self._given - used
+            if left >= self._ahead and left > self._last:
                 return
-            piece = taken[0]
+            taken = self._supply.take()
+            if waits_ns and self.t0_ns and left <= self._last:  # it is at the last piece, and that is used up
+                now = time.monotonic_ns()
+                if piece.cyclic and self._phase == Phase.WARMUP:  # it ends whether they come or not
+                    now = min(now, self.t0_ns)
+                if (late_ns := now - missed_since(piece, self.t0_ns, waits_ns)) > 0:
+                    self._supply.unready(late_ns, taken is not None)
+            if taken is None:
+                return
             payload, requests = self._numbers(*taken)
             due, ids = (None, None) if piece.cyclic else (piece.due_ns, piece.query_id)
-            rows = piece.offsets, piece.sample_ix, payload
-            self._engine.more(self._phase, due, ids, *rows, self._cancel_ns(piece), self._supply.over, requests)
-            since_ns = int(piece.due_ns[0]) + self.t0_ns
-            if piece.max_in_flight is not None:  # due and without a slot is in time
-                since_ns = max(since_ns, waits_ns)
-            if waits_ns and self.t0_ns and (late_ns := time.monotonic_ns() - since_ns) > 0:
-                self._supply.unready(late_ns)
-            self._given += piece.n_queries
+            rows, whole = (piece.offsets, piece.sample_ix, payload), self._supply.next is None
+            self._engine.more(self._phase, due, ids, *rows, self._cancel_ns(piece), whole, requests)
+            self._given, self._last = self._given + piece.n_queries, piece.n_queries
 
 
 def header_list(head: bytes) -> list[tuple[bytes, bytes]]:

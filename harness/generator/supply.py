@@ -14,11 +14,13 @@ import json
 import os
 import pickle
 import queue
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -46,9 +48,21 @@ PORTION_BYTES, PORTION, AHEAD = 1 << 21, 4096, 32
 _AT_ONCE = 64
 _TRIED = 32
 
+#: A lane whose requests are due waits so long for the first of them, and a start for a process that neither gives
+#: any nor runs: thousands of times what a portion takes, and the run is INVALID anyway.
+PATIENCE_NS = 10_000_000_000
+
 _TOO_SLOW = (
     "payloads were not ready: {n} times requests were due and not encoded yet, up to {late:.3g} s late. Lower the rate "
     "or the concurrency, add workers, or use fewer different payloads (source.count)"
+)
+_STALLED = (
+    "payloads were not ready: the process that encodes requests gave none for {s:g} s. Is it stopped, or waiting for "
+    "a disk? See that it can run, or use fewer different payloads (source.count)"
+)
+_LOST = (
+    "the process that encodes requests {death} before it had encoded all. Who did not end it finds the cause in the "
+    "worker's log, or (SIGKILL) in this host's memory: free some, or use fewer different payloads (source.count)"
 )
 
 
@@ -112,10 +126,10 @@ class Fed:
 
     def __init__(self, spec: Mapping[str, Any], lane: Blocks, warmup: bool, portion: int) -> None:
         self._portions = portions(lane, portion)
-        self._next: Plan | None = next(self._portions, None)
-        self.over = self._next is None
+        self.next: Plan | None = next(self._portions, None)
         self.faults: list[str] = []
-        self._late, self._worst_ns = 0, 0
+        self._lost: list[str] = []
+        self._late, self._worst_ns, self._waits_ns = 0, 0, 0
         self._ready: queue.Queue[list[Any] | None] = queue.Queue(AHEAD)
         self._ended = False
         self._process = child.piped(child.command("plimsoll.harness.generator.supply"))
@@ -140,19 +154,37 @@ class Fed:
                         requests = []
             self.faults += part or []
         except Exception as error:  # noqa: BLE001 - whatever damage does to a pickle
-            self.faults.append(f"the process that encodes requests has ended ({error!r:.200})")
+            try:
+                how = child.death(self._process.wait(timeout=1))
+            except subprocess.TimeoutExpired:
+                how = f"gave what is no request ({error!r:.200})"
+            self._lost.append(_LOST.format(death=how))
         self._ready.put(None)
 
     def wait(self) -> None:
         """Until what is sent first is ready. Raises HarnessFault where it can't be."""
-        while not self.over and self._reader.is_alive() and not self._ready.full():
+        seen, since_ns = self._progress(), time.monotonic_ns()
+        while self.next is not None and self._reader.is_alive() and not self._ready.full() and not self._lost:
             time.sleep(0.002)
-        if self.faults:
-            raise HarnessFault(self.faults)
+            if (now := self._progress()) != seen:
+                seen, since_ns = now, time.monotonic_ns()
+            elif time.monotonic_ns() - since_ns > PATIENCE_NS:
+                self._lost.append(_STALLED.format(s=PATIENCE_NS / 1e9))
+        if self.faults or self._lost:
+            self._process.kill()  # one that is stopped would stay
+            raise HarnessFault([*self.faults, *(f"nothing was sent: {one}" for one in self._lost)])
+
+    def _progress(self) -> tuple[int, object]:
+        """What changes while the process works: to build a large source takes long, and it gives nothing meanwhile."""
+        try:
+            ran: object = Path(f"/proc/{self._process.pid}/schedstat").read_bytes()
+        except OSError:
+            ran = time.monotonic_ns()  # this kernel doesn't say
+        return self._ready.qsize(), ran
 
     def take(self) -> tuple[Plan, list[Any]] | None:
         """The next portion, if it is ready."""
-        piece = self._next
+        piece = self.next
         if piece is None or self._ended:
             return None
         try:
@@ -162,29 +194,32 @@ class Fed:
         if requests is None:
             self._ended = True
             return None
-        self._next = next(self._portions, None)
-        self.over = self._next is None
+        self.next, self._waits_ns = next(self._portions, None), 0
         return piece, requests
 
     @property
     def failed(self) -> bool:
         """No more will come, though more is planned."""
-        return self._ended and not self.over
+        return self._ended and self.next is not None
 
-    def unready(self, late_ns: int) -> None:
-        """Rows came so long after they were due."""
-        self._late, self._worst_ns = self._late + 1, max(self._worst_ns, late_ns)
+    def unready(self, late_ns: int, came: bool) -> None:
+        """As ``Supply`` says. After ``PATIENCE_NS`` no more is waited for."""
+        self._late, self._worst_ns = self._late + came, max(self._worst_ns, late_ns)
+        self._waits_ns = 0 if came else late_ns
+        if self._waits_ns > PATIENCE_NS and not self._ended:
+            self._ended = True
+            self._lost.append(_STALLED.format(s=PATIENCE_NS / 1e9))
 
     def close(self) -> list[str]:
         """End it. What went wrong, in words."""
-        failed, faults = self.failed, [*self.faults]
+        faults = [*self.faults, *self._lost] if self.failed else []
+        n = self._late + (self._waits_ns > 0)
         self._process.kill()
         self._process.wait()
         while self._reader.is_alive():
             with contextlib.suppress(queue.Empty):
                 self._ready.get(timeout=0.01)
-        late = [_TOO_SLOW.format(n=self._late, late=self._worst_ns / 1e9)] if self._late else []
-        return late + (faults if failed else [])
+        return [_TOO_SLOW.format(n=n, late=self._worst_ns / 1e9)] * (n > 0) + faults
 
 
 def _encoded(spec: Mapping[str, Any], client: Client, say: Callable[[Any], None]) -> None:

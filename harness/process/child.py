@@ -7,6 +7,7 @@ Entry points, PYTHONPATH and installed packages are found as ever.
 from __future__ import annotations
 
 import asyncio
+import signal
 import site
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 from plimsoll.harness.errors import HarnessFault
 
+#: How the ``death`` of a process begins that ended itself.
+ENDED = "ended with exit code"
 _ROOT = Path(__file__).absolute().parents[__name__.count(".")]
 #: For a copy of ours that is not installed (a checkout): only who starts it knows where it is.
 _FROM_ROOT = (
@@ -47,6 +50,11 @@ def piped(words: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, stdin=pipe, stdout=pipe, start_new_session=True)
     except OSError as error:
         raise _no_room(error) from None
+
+
+def death(code: int) -> str:
+    """How a process ended, after its name."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"{ENDED} {code}"
 
 
 def _no_room(error: OSError) -> HarnessFault:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,6 @@ LEAD_NS = 150_000_000
 SILENCE_S = 120.0
 #: Status lines are short; a segment that no disk would take comes as one long line.
 LINE_LIMIT = 1 << 30
-_ENDED = "ended with exit code"
 
 
 class Crew:
@@ -119,7 +117,7 @@ class Crew:
             self._changed.set()
         code = await process.wait()
         if member.done is None:
-            member.death = member.death or _death(code)
+            member.death = member.death or child.death(code)
             member.died_ns = time.monotonic_ns()
         self._changed.set()
 
@@ -162,7 +160,7 @@ class Crew:
 
     def faults(self) -> Sequence[str]:
         """What workers that ended on their own had to say: the end of what they wrote on stderr."""
-        if self._log is None or not any(_ENDED in (member.death or "") for member in self.members):
+        if self._log is None or not any(child.ENDED in (member.death or "") for member in self.members):
             return ()
         said = writing.tail(self._log)
         return (f"{self._log.name} ends: {said}",) if said else ()
@@ -190,7 +188,3 @@ def _say(process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> Non
     if process.stdin is not None and process.returncode is None:
         with contextlib.suppress(ConnectionError, RuntimeError):
             process.stdin.write(json.dumps(message).encode() + b"\n")
-
-
-def _death(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"{_ENDED} {code}"

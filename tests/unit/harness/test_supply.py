@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -49,7 +50,7 @@ def spec_of(scenario: Any, protocol: str = "openai-chat", shard: int = 0, shards
 def taken(fed: supply.Fed, most: int) -> Iterator[tuple[Plan, list[Any]]]:
     """So many portions, waited for."""
     until = time.monotonic() + 20
-    while not fed.over and most:
+    while fed.next is not None and most:
         assert time.monotonic() < until, "no portion comes"
         portion = fed.take()
         if portion is None:
@@ -112,7 +113,25 @@ def test_a_process_that_dies_leaves_a_fault_and_not_a_shorter_plan() -> None:
     while not fed.failed:
         assert time.monotonic() < until
         fed.take()
-    assert "the process that encodes requests has ended" in fed.close()[0]
+    assert "the process that encodes requests was killed by SIGKILL before it had encoded all" in fed.close()[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(signal.SIGKILL, "encodes requests was killed by SIGKILL"), (signal.SIGSTOP, "gave none for 0.3 s")],
+)
+def test_a_process_that_ends_or_stands_still_before_the_run_is_a_fault_in_words(
+    monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    monkeypatch.setattr(supply, "PATIENCE_NS", 300 * MS)
+    scenario = scenario_of("concurrency")
+    spec = spec_of(scenario)
+    fed = supply.Fed(spec, supply.lanes(spec, scenario, 70)[0], False, 16)
+    fed._process.send_signal(number)
+    with pytest.raises(HarnessFault, match=f"nothing was sent: .*{why}"):
+        fed.wait()
+    assert fed._process.wait(20) == -signal.SIGKILL, "nothing stays"
+    fed.close()
 
 
 def test_few_or_light_requests_are_shared_and_others_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,11 +201,11 @@ class Slow:
 
     def __init__(self, plan: Plan, portion: int, request: Any) -> None:
         self.portions = [*zip(supply.portions(cut(plan), portion), range(99), strict=False)]
-        self.request, self.ready, self.late_ns = request, 1, list[int]()
+        self.request, self.ready, self.late_ns, self.waits_ns = request, 1, list[int](), list[int]()
 
     @property
-    def over(self) -> bool:
-        return not self.portions
+    def next(self) -> Plan | None:
+        return self.portions[0][0] if self.portions else None
 
     def take(self) -> tuple[Plan, list[Any]] | None:
         if not self.ready or not self.portions:
@@ -195,8 +214,8 @@ class Slow:
         piece = self.portions.pop(0)[0]
         return piece, [self.request] * piece.n_samples
 
-    def unready(self, late_ns: int) -> None:
-        self.late_ns.append(late_ns)
+    def unready(self, late_ns: int, came: bool) -> None:
+        (self.late_ns if came else self.waits_ns).append(late_ns)
 
 
 def test_without_a_free_slot_no_request_is_late() -> None:
@@ -246,6 +265,52 @@ def test_queries_whose_requests_were_late_leave_at_once_as_due_and_the_supply_he
     assert issuer.issued_all
 
 
+@pytest.mark.parametrize(
+    ("plan", "since_ms"), [(opened([0, 1, 2, 3]), 2), (opened([0, 0, 0, 0], limit=2), 5), (closed(3, slots=2), 5)]
+)
+def test_the_supply_hears_how_long_a_lane_has_waited_though_nothing_comes(plan: Plan, since_ms: int) -> None:
+    clock, finished = VirtualClock(), list[Any]()
+    slow = Slow(plan, 2, None)
+    client = VirtualClient(clock, lambda exchange: 5 * MS)
+    issuer = Issuer(Load(cut(plan), None, [], "run", fed={0: slow}), client, clock, finished.append)
+    t0 = clock.now_ns()
+    issuer.start(t0)
+    for ms in (1, 10, 20, 10_020):
+        clock.run(t0 + ms * MS)
+        issuer.feed()
+    assert slow.waits_ns[-3:] == [(ms - since_ms) * MS for ms in (10, 20, 10_020)]
+    assert (len(finished), slow.late_ns, issuer.issued_all) == (2, [], False)
+
+
+def test_a_warm_up_ends_at_t0_though_no_requests_come_for_it() -> None:
+    clock, sent, plan = VirtualClock(), list[Any](), closed(3, slots=2)
+    slow, main = Slow(plan, 1, None), Slow(plan, 3, None)
+    client = VirtualClient(clock, lambda exchange: 5 * MS)
+    issuer = Issuer(Load(cut(plan), cut(plan), [], "run", fed={0: main, 1: slow}), client, clock, sent.append)
+    t0 = clock.now_ns() + 50 * MS
+    issuer.start(t0)
+    for ms in (-40, -1, 1, 100):
+        clock.run(t0 + ms * MS)
+        issuer.feed()
+    assert (len(sent), slow.late_ns, slow.waits_ns) == (4, [], [10 * MS, 49 * MS])
+    assert issuer.issued_all
+
+
+@pytest.mark.parametrize("kind", ["server", "concurrency"])
+def test_a_worker_whose_supply_stands_still_ends_in_order_and_keeps_what_it_measured(tmp_path: Path, kind: str) -> None:
+    stop = {"min_queries": 30_000, "max_queries": 30_000, "min_duration": "0s"}
+    scenario = scenario_of(kind, stop=stop, params={"rate": 5000.0} if kind == "server" else {"concurrency": 2})
+    stopped = (
+        "import os; from plimsoll.harness.generator import supply; supply.PATIENCE_NS = 500_000_000; supply.AHEAD = 4; "
+        "wait = supply.Fed.wait; supply.Fed.wait = lambda fed: wait(fed) or os.kill(fed._process.pid, 19); "
+    )
+    done, rows = worked(stopped + _FED, {**spec_of(scenario, protocol="null"), "segments": str(tmp_path)})
+    late, why = done["faults"]
+    assert "payloads were not ready: 1 times" in late
+    assert "payloads were not ready: the process that encodes requests gave none for 0.5 s" in why
+    assert 16 <= len(rows) == done["account"]["sent"] < 30_000
+
+
 @pytest.mark.skipif(not available(), reason="the extension is not compiled here")
 @pytest.mark.parametrize("plan", [opened([0, 1, 2, 3]), closed(3, slots=1)])
 def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
@@ -265,6 +330,8 @@ def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
     run.feed()
     assert (slow.late_ns, run.issued_all) == ([], False)
     time.sleep(0.01)
+    run.feed()
+    assert slow.waits_ns[-1] > 5 * MS, "nothing has come yet"
     slow.ready = 1
     run.feed()
     while not run.issued_all or run.in_flight:
