@@ -25,7 +25,7 @@ def columns(
     import pyarrow as pa
     from pyarrow import csv
 
-    if b'"' in block or block.count(b"\r") != block.count(b"\r\n"):
+    if time not in head or b'"' in block or block.count(b"\r") != block.count(b"\r\n"):
         return None
     wanted = [name for name in (time, *counts.values()) if name in head]
     try:

@@ -145,6 +145,13 @@ def test_a_full_disk_is_an_error_that_says_where(code: int, step: str, tmp_path:
         read(tmp_path / "a.csv", "x")
 
 
+def test_a_column_whose_name_has_spaces_behind_it_is_missing_from_each_line(tmp_path: Path) -> None:
+    """Found by damaged inputs."""
+    (tmp_path / "a.csv").write_text("time ,input_tokens\n1,2\n")
+    with pytest.raises(ScenarioError, match=r"a.csv:2: time is missing"):
+        read(tmp_path / "a.csv", "x", "csv")
+
+
 def test_lines_that_end_in_carriage_returns_alone_are_said_to_be_no_csv(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"time,input_tokens\r1,3\r2,4\r")
     with pytest.raises(ScenarioError, match=r"a.csv:1: not CSV \(.*\)\. End each line with a line feed"):
