@@ -131,8 +131,8 @@ def over(objective: Objective, values: FloatArray) -> FloatArray:
             found = values / limit if limit > 0 else np.where(objective.met_by(values), 0.0, np.inf)
         else:
             found = np.where(values > 0, limit / values, np.inf)
-    times: FloatArray = np.maximum(np.nan_to_num(found, nan=0.0, posinf=np.inf), 0.0)
-    return times
+    found = np.nan_to_num(np.asarray(found), copy=False, nan=0.0, posinf=np.inf)
+    return np.asarray(np.maximum(found, 0.0, out=np.asarray(found)))
 
 
 def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:

@@ -130,10 +130,13 @@ def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
     have helped. What an endpoint with too much at once turned away may come of a burst that lateness made: as many of a
     stretch without a pause as requests left so late that another one was due, or over, meanwhile.
     """
-    status, due, ready, done = (records[name] for name in ("status", "due_ns", "ready_ns", "done_ns"))
-    waited = done - ready
-    late = (status == Status.TIMEOUT) & (done != -1) & (ready != -1) & (reach_ns > np.maximum(ready - due, 0))
+    status = records.columns["status"]
+    due, ready, done = (records[name] for name in ("due_ns", "ready_ns", "done_ns"))
+    late = status == Status.TIMEOUT
     if late.any():
+        late &= (done != -1) & (ready != -1) & (reach_ns > np.maximum(ready - due, 0))
+    if late.any():
+        waited = done - ready
         close = int(waited[status == Status.TIMEOUT].min()) - int(reach_ns.max())
         late &= bool((records.ok & (ready != -1) & (waited > close)).any())
     away = np.flatnonzero(one_of(status, OVERLOAD) & (done != -1))

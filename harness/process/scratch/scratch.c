@@ -41,7 +41,7 @@ typedef struct {
 } Handler;
 
 enum { SET_HANDLER = 304, GET_HANDLER = 305 };
-enum { MOST = 4096, KEPT = 12, TICK_NS = 1000000, SEEN = 16 };
+enum { MOST = 4096, KEPT = 6, TICK_NS = 1000000, SEEN = 16 };
 #define PAGE ((size_t)4096)
 #define LARGE ((size_t)1 << 20)
 #define TMPFS 0x01021994
