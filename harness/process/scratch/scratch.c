@@ -62,6 +62,8 @@ static char folder[4096];
 static size_t threshold, budget, resident_limit;
 static size_t anonymous; /* bytes of large arrays that are numpy's own */
 static size_t mapped, peak_mapped;
+static int statm = -1;   /* /proc/self/statm */
+static size_t other;     /* resident pages of libraries, in bytes */
 static pthread_t watcher;
 static int watching;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
@@ -97,9 +99,54 @@ static char *again(size_t size) {
     return NULL;
 }
 
+/* -- pages ------------------------------------------------------------------------------------------------------- */
+
+/* Resident pages of files, in bytes. */
+static size_t resident(int fd) {
+    char text[128];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    unsigned long size = 0, all = 0, shared = 0;
+    return sscanf(text, "%lu %lu %lu", &size, &all, &shared) == 3 ? shared * PAGE : 0;
+}
+
+/* Let go of all pages of arrays while more than so many are resident. Returns whether it did. */
+static int relieve(size_t limit) {
+    int fd = __atomic_load_n(&statm, __ATOMIC_RELAXED);
+    if (fd < 0 || resident(fd) <= __atomic_load_n(&other, __ATOMIC_RELAXED) + limit) return 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_mappings; i++) madvise(mappings[i].at, mappings[i].size, MADV_DONTNEED);
+    pthread_mutex_unlock(&lock);
+    return 1;
+}
+
+static void *watch(void *unused) {
+    (void)unused;
+    /* Of libraries: the least that was left of late, because others touch arrays while this lets go of them. */
+    size_t left[SEEN];
+    int seen = 0;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (mapped <= resident_limit) pthread_cond_wait(&wake, &lock);
+        pthread_mutex_unlock(&lock);
+        if (relieve(resident_limit)) {
+            left[seen++ % SEEN] = resident(statm);
+            if (seen >= SEEN) {
+                size_t least = left[0];
+                for (int i = 1; i < SEEN; i++) least = left[i] < least ? left[i] : least;
+                __atomic_store_n(&other, least, __ATOMIC_RELAXED);
+            }
+        }
+        nanosleep(&(struct timespec){0, TICK_NS}, NULL);
+    }
+    return NULL;
+}
+
 static char *map(size_t wanted, int zeroed) {
     size_t size = rounded(wanted);
     char *at = NULL;
+    relieve(resident_limit + resident_limit / 2); /* on a busy host the watcher may be late */
     pthread_mutex_lock(&lock);
     at = again(size);
     int full = n_mappings == MOST;
@@ -157,44 +204,6 @@ static int unmap(void *ptr) {
     }
     pthread_mutex_unlock(&lock);
     return i >= 0;
-}
-
-/* -- pages ------------------------------------------------------------------------------------------------------- */
-
-/* Resident pages of files, in bytes. */
-static size_t resident(int fd) {
-    char text[128];
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n <= 0) return 0;
-    text[n] = 0;
-    unsigned long size = 0, all = 0, shared = 0;
-    return sscanf(text, "%lu %lu %lu", &size, &all, &shared) == 3 ? shared * PAGE : 0;
-}
-
-static void *watch(void *unused) {
-    (void)unused;
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return NULL;
-    /* Of libraries: the least that was left of late, because others touch arrays while this lets go of them. */
-    size_t left[SEEN], other = resident(fd);
-    int seen = 0;
-    for (;;) {
-        pthread_mutex_lock(&lock);
-        while (mapped <= resident_limit) pthread_cond_wait(&wake, &lock);
-        pthread_mutex_unlock(&lock);
-        if (resident(fd) > other + resident_limit) {
-            pthread_mutex_lock(&lock);
-            for (int i = 0; i < n_mappings; i++) madvise(mappings[i].at, mappings[i].size, MADV_DONTNEED);
-            pthread_mutex_unlock(&lock);
-            left[seen++ % SEEN] = resident(fd);
-            if (seen >= SEEN) {
-                other = left[0];
-                for (int i = 1; i < SEEN; i++) other = left[i] < other ? left[i] : other;
-            }
-        }
-        nanosleep(&(struct timespec){0, TICK_NS}, NULL);
-    }
-    return NULL;
 }
 
 /* -- numpy's face ------------------------------------------------------------------------------------------------ */
@@ -314,6 +323,7 @@ static PyObject *install(PyObject *self, PyObject *args) {
     }
     close(fd);
     threshold = (size_t)least, budget = (size_t)kept, resident_limit = (size_t)most;
+    if (statm < 0 && (statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) >= 0) other = resident(statm);
     int begun = watching || pthread_create(&watcher, NULL, watch, NULL) == 0;
     watching = begun;
     pthread_mutex_unlock(&lock);
