@@ -133,16 +133,14 @@ class Stock:
 
     def __init__(self, lane: Blocks, make: Callable[[], Any]) -> None:
         self._portions, self._make = portions(lane, PORTION or 1), make
-        self._next = next(self._portions, None)
-        self.over = False
+        self.next = next(self._portions, None)
         self.late_ns: list[int] = []
 
     def take(self) -> tuple[Plan, list[Any]] | None:
-        piece, self._next = self._next, next(self._portions, None)
-        self.over = self._next is None
+        piece, self.next = self.next, next(self._portions, None)
         return piece and (piece, [self._make() for _ in range(piece.n_samples)])
 
-    def unready(self, late_ns: int) -> None:
+    def unready(self, late_ns: int, came: bool) -> None:
         self.late_ns.append(late_ns)
 
 

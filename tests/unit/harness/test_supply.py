@@ -343,3 +343,27 @@ def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
     assert slow.late_ns[0] > 5 * MS
     assert run._known == {}
     assert recorder.rows == (4 if plan.open_loop else 3)
+
+
+@pytest.mark.skipif(not available(), reason="the extension is not compiled here")
+def test_the_compiled_engine_asks_for_more_though_the_last_piece_is_far_larger_than_the_first() -> None:
+    target = Target("http://127.0.0.1:1", "http", "m", options={"body_text": "x"}, connect_timeout_ns=MS)
+    client: Any = protocol("http").build(target, VirtualClock())
+    plan = opened([0] * 40)
+    slow = Slow(plan, 40, client.encode(scenario_of("server").source_object().payload(0)))
+    slow.portions = [(plan.select(np.arange(*rows), None), 0) for rows in ((0, 1), (1, 30), (30, 40))]
+    slow.ready = 3
+    run = NativeRun(
+        client, Endpoint("127.0.0.1", 1, ((2, ("127.0.0.1", 1)),)), Load(cut(plan), None, [], "r", fed={0: slow})
+    )
+    recorder = Recorder(VirtualClock(), client.settle, lambda: 1 << 62, lambda records: None, 0)
+    run._engine.open(0)
+    run.start(time.monotonic_ns())
+    until = time.monotonic() + 10
+    while not run.issued_all or run.in_flight:
+        assert time.monotonic() < until, "the engine waits for rows that are ready"
+        run.feed()
+        run.work(recorder)
+    run.finish(recorder)
+    run.close()
+    assert recorder.rows == 40
