@@ -87,11 +87,6 @@ def read(sysctl: Callable[[str], str] = _sysctl, hard: int | None = None) -> Hos
 
 def check(need: Connections, host: HostLimits) -> tuple[list[str], list[str]]:
     """(errors, warnings): what is sure to run out, and what runs out when answers are slow."""
-    if host.open_files <= RESERVED_FILES:
-        return [
-            f"a process may open {host.open_files} files here (hard limit, `ulimit -Hn`), and {RESERVED_FILES} are "
-            "needed for other things than connections. Raise the limit (`ulimit -n` as root, limits.conf, LimitNOFILE=)"
-        ], []
     if need.sure is not None:
         return _sure(need, need.sure, host), []
     return [], _possible(need, host)

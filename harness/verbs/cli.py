@@ -127,7 +127,10 @@ def main() -> None:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Typer says no word of it
             _interrupted()
         raise
-    except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
+    except Exception as error:  # noqa: BLE001 - the interpreter's own exit code, 1, would say that an objective failed
+        if isinstance(error.__cause__, KeyboardInterrupt):  # pydantic makes an error of its own of it
+            _interrupted()
+            sys.exit(ExitCode.INTERRUPTED)
         traceback.print_exc()
         _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])
         sys.exit(INTERNAL)

@@ -219,3 +219,22 @@ def test_an_interrupt_that_waits_for_an_import_kills_no_process_that_ends(tmp_pa
         check=False,
     )
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_an_interrupt_of_which_a_library_makes_an_error_is_an_interrupt(tmp_path: Path) -> None:
+    """As pydantic does where one comes while it calls back."""
+    code = (
+        "import sys\nfrom plimsoll.harness.verbs import cli\n"
+        "def verb():\n    try:\n        raise KeyboardInterrupt\n"
+        "    except BaseException as error:\n        raise ValueError('in a serializer') from error\n"
+        "cli.command_line = lambda name: verb\ncli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("error: interrupted\n", 130)
