@@ -17,7 +17,7 @@ LEAST = 4 << 20
 #: So many bytes of large arrays stay in memory before others go to disk.
 IN_MEMORY = 48 << 20
 #: About so many bytes of those on disk are in memory at a time.
-RESIDENT = 128 << 20
+RESIDENT = 96 << 20
 
 
 def on_disk(near: Path) -> Path | None:

@@ -158,9 +158,10 @@ class Missing:
         self.shards, self._dealing = shards, dealing
         self._dead = np.zeros(shards, dtype=bool)
         self._until = np.zeros(shards, dtype=np.int64)
-        for member in members:
-            self._dead[member.index] = member.done is None
-            self._until[member.index] = (member.died_ns or t0_ns) - t0_ns
+        for place, member in enumerate(members):
+            shard = place if len(members) == shards else member.index  # users' workers have numbers of any kind
+            self._dead[shard] = member.done is None
+            self._until[shard] = (member.died_ns or t0_ns) - t0_ns
         self._gone = {member.index: accounts.gone(member, gathered.rows[member.index]) for member in members}
         self.reset()
 

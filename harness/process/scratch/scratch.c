@@ -63,7 +63,7 @@ static size_t threshold, budget, resident_limit;
 static size_t anonymous; /* bytes of large arrays that are numpy's own */
 static size_t mapped, peak_mapped;
 static int statm = -1;   /* /proc/self/statm */
-static size_t other;     /* resident pages of libraries, in bytes */
+static size_t at_first, other; /* resident pages of libraries, in bytes: when this began, and of late */
 static pthread_t watcher;
 static int watching;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
@@ -135,6 +135,8 @@ static void *watch(void *unused) {
             if (seen >= SEEN) {
                 size_t least = left[0];
                 for (int i = 1; i < SEEN; i++) least = left[i] < least ? left[i] : least;
+                /* Not without end: who reads faster than this lets go would be let have ever more. */
+                if (least > at_first + resident_limit) least = at_first + resident_limit;
                 __atomic_store_n(&other, least, __ATOMIC_RELAXED);
             }
         }
@@ -323,7 +325,7 @@ static PyObject *install(PyObject *self, PyObject *args) {
     }
     close(fd);
     threshold = (size_t)least, budget = (size_t)kept, resident_limit = (size_t)most;
-    if (statm < 0 && (statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) >= 0) other = resident(statm);
+    if (statm < 0 && (statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) >= 0) at_first = other = resident(statm);
     int begun = watching || pthread_create(&watcher, NULL, watch, NULL) == 0;
     watching = begun;
     pthread_mutex_unlock(&lock);
