@@ -26,6 +26,8 @@ from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.foreign import one_line
 from plimsoll.slo.validity.generator import GeneratorFacts
 
+#: What sums of anything that agents may say can end in.
+_NONSENSE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 Ask = Callable[[bytes, Sequence[str]], Coroutine[Any, Any, list[bytes]]]
 
 
@@ -70,13 +72,7 @@ async def concluded(run: Sealed, plan: Blocks, agents: Sequence[Agent], ask: Ask
             break
         except HarnessFault as fault:
             gone += fault.errors
-        except (
-            ArithmeticError,
-            AssertionError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # of what agents say, it may be any
+        except _NONSENSE as error:
             raise _stuck(told, f"they can't be judged there: {one_line(error, 300)}") from None
     try:
         write_left(told, plan, {"facts": facts.to_json(), "promises": promises.to_json(), "report": report.document()})

@@ -45,16 +45,16 @@ class HostCheck:
     workers: int | None = None
 
 
-def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
+def check_host(job: Job, host: limits.HostLimits | None = None, plan: Extent | None = None) -> HostCheck:
     """Compare the plan with this host's limits and with its calibration, which also says how many workers an unsaid
-    number is.
+    number is. ``plan``: its extent, where somebody knows it.
 
     Raises HarnessFault (exit 2) for what can't work.
     """
     scenario, target = job.scenario, job.target
     if not protocols()[target.protocol].needs_url:
         return HostCheck((), {})
-    plan = scenario.blocks(1).extent()  # when, not what: the payloads may be long to read
+    plan = plan or extent_of(scenario)
     found = calibration_table.find(
         calibration_table.this_host(calibration_table.engine_of(target)),
         datetime.now(UTC),
@@ -77,15 +77,20 @@ def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
     return HostCheck(tuple(warnings), {"foreseen": warnings, "calibration": calibration}, chosen)
 
 
-def check_disk(job: Job, free: int | None = None) -> str | None:
+def extent_of(scenario: Scenario) -> Extent:
+    """Of its plan: when, not what, because the payloads may be long to read."""
+    return scenario.blocks(1).extent()
+
+
+def check_disk(job: Job, free: int | None = None, plan: Extent | None = None) -> str | None:
     """What the run takes of its disk, in words, where that is much; None: it is little, or nobody knows how many
     requests there will be (a closed loop that ends by time).
 
     Sealed files lie beside the workers' for a moment, whatever is kept afterwards. Raises HarnessFault (exit 2) for a
-    run that has no room there; ``free``: bytes.
+    run that has no room there; ``free``: bytes, ``plan`` as above.
     """
     scenario, path = job.scenario, job.directory.path
-    plan = scenario.blocks(1).extent()
+    plan = plan or extent_of(scenario)
     rows = plan.n_samples if not plan.cyclic else (plan.stop.max_queries or 0) * plan.widest
     streaming = protocols()[scenario.target.protocol].streams(scenario.target.options)
     chunks = int(rows * (output_tokens(scenario) or 0)) if streaming else 0

@@ -63,18 +63,16 @@ def judge(sealed: Sealed, promises: Promises) -> Report:
     """The report of a sealed run against these promises. Raises HarnessFault for one that what was dropped decides."""
     if (kept := sealed.kept) is None:
         return _judged(sealed, promises)
-    if "left" in sealed.manifest:
-        if not (kept.judged_by(sealed.facts.to_json()) and kept.promises == promises.to_json()):
-            raise away(sealed.directory.path, sealed.manifest)
+    same = kept.judged_by(sealed.facts.to_json())
+    if same and kept.promises == promises.to_json():
         return _as_stored(kept.report, sealed)
-    if kept.judged_by(sealed.facts.to_json()):
-        if kept.promises == promises.to_json():
-            return _as_stored(kept.report, sealed)
-        if errors := retention.limits_lost(promises, kept):
-            raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
-    else:
+    if "left" in sealed.manifest:
+        raise away(sealed.directory.path, sealed.manifest)
+    if not same:
         fault = f"{retention.FILE} was made from another generator.json or other rows than are here"
         sealed = replace(sealed, facts=replace(sealed.facts, plan_faults=(*sealed.facts.plan_faults, fault)))
+    elif errors := retention.limits_lost(promises, kept):
+        raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
     return retention.completed(_judged(sealed, promises), promises, kept)
 
 

@@ -32,7 +32,7 @@ from plimsoll.harness.run.attempts import (
     spoiled,
 )
 from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
-from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host
+from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host, extent_of
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import conclude, exiting, judge, publish, write_report
 from plimsoll.harness.run.progress import LiveDisplay, Progress
@@ -295,10 +295,11 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
-        if said := check_disk(prepared.job):
+        plan = extent_of(scenario)  # once: a pass over all queries
+        if said := check_disk(prepared.job, plan=plan):
             notice(said)
         # What this host can hold says nothing of the hosts of a fleet.
-        checked = check_host(prepared.job) if workforce is None else HostCheck((), {})
+        checked = check_host(prepared.job, plan=plan) if workforce is None else HostCheck((), {})
         for text in checked.warnings:
             notice(f"warning: {text}")
         job = replace(prepared.job, foreseen={**prepared.job.foreseen, **checked.manifest})

@@ -38,6 +38,18 @@ LISTENS = (
 SAYS = "import sys; sys.stderr.write('executed: ' + __file__); sys.exit(9)\n"
 
 
+def ran(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Python that runs ``code`` and finds ours, and what is in ``folder``."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+
+
 @pytest.fixture
 def trapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current directory full of files with our names."""
@@ -172,14 +184,7 @@ def test_an_interrupt_that_a_library_swallows_while_it_is_imported_comes_again(t
     )
     went_on = "import greedy, time; time.sleep(20); print('went on')"
     code = f"{LISTENS}; interrupts.install(); {went_on}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-        capture_output=True,
-        text=True,
-        timeout=15,
-        check=False,
-    )
+    done = ran(code, tmp_path)
     assert done.stdout == "KeyboardInterrupt\n"
     assert done.returncode == -signal.SIGINT
     assert done.stderr.strip().endswith("KeyboardInterrupt")
@@ -191,14 +196,7 @@ def test_an_interrupt_within_an_import_is_raised_where_the_next_one_begins(tmp_p
         f"{LISTENS}; interrupts.install()\n"
         "try:\n    import half\n    import json\nexcept KeyboardInterrupt:\n    interrupts.settle()\n    import json\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-        capture_output=True,
-        text=True,
-        timeout=15,
-        check=False,
-    )
+    done = ran(code, tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("whole\n", "", 0)
 
 
@@ -210,14 +208,7 @@ def test_an_interrupt_that_waits_for_an_import_kills_no_process_that_ends(tmp_pa
         "class Slow:\n    def __del__(self, sleep=time.sleep):\n        sleep(0.6)\n"
         "slow = Slow()\nimport half\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-        capture_output=True,
-        text=True,
-        timeout=15,
-        check=False,
-    )
+    done = ran(code, tmp_path)
     assert (done.stderr, done.returncode) == ("", 0)
 
 
@@ -229,12 +220,5 @@ def test_an_interrupt_of_which_a_library_makes_an_error_is_an_interrupt(tmp_path
         "    except BaseException as error:\n        raise ValueError('in a serializer') from error\n"
         "cli.command_line = lambda name: verb\ncli.main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=15,
-        check=False,
-    )
+    done = ran(code, tmp_path)
     assert (done.stderr, done.returncode) == ("error: interrupted\n", 130)

@@ -311,18 +311,29 @@ def test_a_worker_whose_supply_stands_still_ends_in_order_and_keeps_what_it_meas
     assert 16 <= len(rows) == done["account"]["sent"] < 30_000
 
 
-@pytest.mark.skipif(not available(), reason="the extension is not compiled here")
-@pytest.mark.parametrize("plan", [opened([0, 1, 2, 3]), closed(3, slots=1)])
-def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
+def nobody_there() -> Any:
+    """A client of an address at which nobody listens."""
     target = Target("http://127.0.0.1:1", "http", "m", options={"body_text": "x"}, connect_timeout_ns=MS)
-    client: Any = protocol("http").build(target, VirtualClock())
-    slow = Slow(plan, 2, client.encode(scenario_of("server").source_object().payload(0)))
+    return protocol("http").build(target, VirtualClock())
+
+
+def begun(client: Any, plan: Plan, slow: Slow) -> tuple[NativeRun, Recorder]:
+    """The compiled engine, sending what a slow supply gives, and who keeps its rows."""
     run = NativeRun(
         client, Endpoint("127.0.0.1", 1, ((2, ("127.0.0.1", 1)),)), Load(cut(plan), None, [], "r", fed={0: slow})
     )
     recorder = Recorder(VirtualClock(), client.settle, lambda: 1 << 62, lambda records: None, 0)
     run._engine.open(0)
     run.start(time.monotonic_ns())
+    return run, recorder
+
+
+@pytest.mark.skipif(not available(), reason="the extension is not compiled here")
+@pytest.mark.parametrize("plan", [opened([0, 1, 2, 3]), closed(3, slots=1)])
+def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
+    client = nobody_there()
+    slow = Slow(plan, 2, client.encode(scenario_of("server").source_object().payload(0)))
+    run, recorder = begun(client, plan, slow)
     until = time.monotonic() + 10
     while run.sent < 2 or run.in_flight or not run._engine.used(0)[1]:
         assert time.monotonic() < until
@@ -347,18 +358,12 @@ def test_the_compiled_engine_tells_of_late_requests_too(plan: Plan) -> None:
 
 @pytest.mark.skipif(not available(), reason="the extension is not compiled here")
 def test_the_compiled_engine_asks_for_more_though_the_last_piece_is_far_larger_than_the_first() -> None:
-    target = Target("http://127.0.0.1:1", "http", "m", options={"body_text": "x"}, connect_timeout_ns=MS)
-    client: Any = protocol("http").build(target, VirtualClock())
+    client = nobody_there()
     plan = opened([0] * 40)
     slow = Slow(plan, 40, client.encode(scenario_of("server").source_object().payload(0)))
     slow.portions = [(plan.select(np.arange(*rows), None), 0) for rows in ((0, 1), (1, 30), (30, 40))]
     slow.ready = 3
-    run = NativeRun(
-        client, Endpoint("127.0.0.1", 1, ((2, ("127.0.0.1", 1)),)), Load(cut(plan), None, [], "r", fed={0: slow})
-    )
-    recorder = Recorder(VirtualClock(), client.settle, lambda: 1 << 62, lambda records: None, 0)
-    run._engine.open(0)
-    run.start(time.monotonic_ns())
+    run, recorder = begun(client, plan, slow)
     until = time.monotonic() + 10
     while not run.issued_all or run.in_flight:
         assert time.monotonic() < until, "the engine waits for rows that are ready"
