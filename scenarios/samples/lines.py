@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from plimsoll.documents import files
 
@@ -29,15 +29,25 @@ def read_lines(path: Path, make: Callable[[Any, str], T], most: int | None = Non
 def each_line(path: Path, make: Callable[[Any, str], T], errors: list[str]) -> Iterator[T]:
     """The same one by one; problems are ``told``."""
     with files.opened(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                where = f"{path}:{number}"
-                try:
-                    made = make(_parsed(line), where)
-                except ValueError as error:
-                    told(errors, f"{where}: {error}")
-                else:
-                    yield made
+        for _, _, made in each_place(lines, path, make, errors):
+            yield made
+
+
+def each_place(
+    lines: BinaryIO, path: Path, make: Callable[[Any, str], T], errors: list[str]
+) -> Iterator[tuple[int, int, T]]:
+    """The same of the file that is open at ``path``: where a line begins, its length in bytes, and what was made."""
+    end = 0
+    for number, line in enumerate(lines, 1):
+        begin, end = end, end + len(line)
+        if line.strip():
+            where = f"{path}:{number}"
+            try:
+                made = make(_parsed(line), where)
+            except ValueError as error:
+                told(errors, f"{where}: {error}")
+            else:
+                yield begin, len(line), made
 
 
 def told(errors: list[str], problem: str) -> None:

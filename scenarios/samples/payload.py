@@ -1,11 +1,10 @@
-"""Payload: what one sample asks for, before any protocol has encoded it, and the list of payloads that a file holds.
+"""Payload: what one sample asks for, before any protocol has encoded it, and what a source of them is.
 
 A source makes payloads; a client encodes them to wire bytes, ahead of time. Nothing here touches a network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -45,18 +44,3 @@ def require_index(index: int, n: int) -> None:
     """Raise IndexError unless a source of ``n`` samples has this one."""
     if not 0 <= index < n:
         raise IndexError(f"there is no sample {index} among {n}")
-
-
-@dataclass(frozen=True, slots=True)
-class PayloadList:
-    """``filtered`` says how many entries of the file were left out, by reason."""
-
-    payloads: tuple[Payload, ...]
-    filtered: Mapping[str, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    def payload(self, index: int) -> Payload:
-        require_index(index, len(self.payloads))
-        return self.payloads[index]

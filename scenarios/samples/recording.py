@@ -44,7 +44,7 @@ class Trace:
         return len(self.at_ns)
 
 
-class _Spool:
+class Spool:
     """Bytes that are added at the end and read anywhere."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Recording:
 
     def __init__(self, row: np.dtype[Any]) -> None:
         self._row, self.blocks = row, row == BLOCKS
-        self._rows, self._ids = _Spool(), _Spool()
+        self._rows, self._ids = Spool(), Spool()
         self._keys = ("at_ns", "query_id", "sample_ix") if row == RUN else ("at_ns",)
         self._in_order = True
         self._last = np.empty(0, row)
@@ -117,7 +117,7 @@ class Recording:
     def sealed(self) -> Recording:
         """All rows are there: at least one."""
         if not self._in_order:
-            found, rows = self._rows.mapped(self._row), _Spool()
+            found, rows = self._rows.mapped(self._row), Spool()
             order = np.lexsort([found[key] for key in reversed(self._keys)])
             for begin in range(0, len(found), STEP):
                 rows.add(found[order[begin : begin + STEP]].tobytes())

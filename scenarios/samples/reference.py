@@ -24,7 +24,7 @@ def references(source: PayloadSource, path: str | None) -> list[Expected] | None
 
     Raises ``ScenarioError`` with every line and every sample that something is wrong with.
     """
-    payloads = [source.payload(i) for i in range(len(source))]
+    payloads = map(source.payload, range(len(source)))  # one at a time: they may be larger than memory
     if path is not None:
         found = _read(Path(path))
         names = [str(i) if payload.id is None else payload.id for i, payload in enumerate(payloads)]
@@ -32,7 +32,7 @@ def references(source: PayloadSource, path: str | None) -> list[Expected] | None
     own = [payload.reference for payload in payloads]
     if all(one is None for one in own):
         return None
-    return _complete(own, [str(i) for i in range(len(own))], "source")
+    return _complete(own, [*map(str, range(len(own)))], "source")
 
 
 def _complete(expected: Sequence[Any], names: Sequence[str], where: str) -> list[Expected]:

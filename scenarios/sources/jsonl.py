@@ -6,14 +6,16 @@ is reported; none is skipped.
 """
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.plugins import Source
-from plimsoll.scenarios.samples.lines import cap, read_lines, require_object
-from plimsoll.scenarios.samples.payload import Payload, PayloadList
+from plimsoll.scenarios.samples.lines import cap, each_place, require_object
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.samples.payload_file import PayloadFile
 from plimsoll.scenarios.samples.reference import checked
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, FileName, missing
@@ -31,17 +33,23 @@ class JsonLines(BaseModel):
     count: int | None = Field(default=None, ge=1, description="Use only the first so many.")
 
 
-def _build(params: JsonLines, seed: int) -> PayloadList:
+def _build(params: JsonLines, seed: int) -> PayloadFile:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
         raise ScenarioError([problem])
-    payloads, errors = read_lines(path, lambda entry, where: _payload(entry, params.output_tokens), params.count)
-    if not payloads and not errors:
+
+    def of(entry: Any, where: str = "") -> Payload:
+        return _payload(entry, params.output_tokens)
+
+    made, errors = PayloadFile(path, of), list[str]()
+    for found in islice(each_place(made.file, path, of, errors), params.count):
+        made.add(*found)
+    if not len(made) and not errors:
         errors = [f"{path}: no samples in it. Write one JSON object a line."]
     if errors:
         raise ScenarioError(cap(errors, str(path)))
-    return PayloadList(tuple(payloads))
+    return made
 
 
 def _payload(line: Any, output_tokens: int | None) -> Payload:

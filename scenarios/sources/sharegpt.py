@@ -6,21 +6,32 @@ turn before the first human one is sent as the system message. Lengths in tokens
 limits vLLM's benchmark made customary), are left out and counted.
 """
 
+import codecs
 import json
+import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.scenarios.plugins import Source
-from plimsoll.scenarios.samples.lines import cap
-from plimsoll.scenarios.samples.payload import Payload, PayloadList
+from plimsoll.scenarios.samples.lines import cap, told
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.samples.payload_file import PayloadFile
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, FileName, missing
 
 _HUMAN, _ANSWER = ("human", "user"), ("gpt", "chatgpt", "assistant", "bing", "bard")
+#: Bytes that are read at once. What is this near to their end may go on: a number, a literal, an escape.
+_BLOCK, _AHEAD = 1 << 20, 16
+#: What stands before the first entry, and before every other.
+_FIRST, _NEXT = re.compile(r"[ \t\n\r]*\[[ \t\n\r]*"), re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
+#: The bytes of a mark at the beginning, by encoding, and the encoding of what follows.
+_MARKED = {"utf-8-sig": (3, "utf-8"), "utf-16": (2, "utf-16-le"), "utf-32": (4, "utf-32-le")}
 
 
 class ShareGpt(BaseModel):
@@ -37,42 +48,89 @@ class ShareGpt(BaseModel):
     tokens_per_word: float = Field(default=1.3, gt=0.1, le=20, description="Of the endpoint's tokenizer, about.")
 
 
-def _build(params: ShareGpt, seed: int) -> PayloadList:
+def _build(params: ShareGpt, seed: int) -> PayloadFile:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
         raise ScenarioError([problem])
-    payloads: list[Payload] = []
+    made = PayloadFile(path, lambda entry: cast(Payload, _payload(entry, params)))
     filtered: Counter[str] = Counter()
     errors: list[str] = []
-    for number, entry in enumerate(_entries(path)):
-        if params.count is not None and len(payloads) >= params.count:
-            break
-        try:
-            made = _payload(entry, params)
-        except ValueError as error:
-            errors.append(f"{path}[{number}]: {error}")
-            continue
-        if isinstance(made, str):
-            filtered[made] += 1
-        else:
-            payloads.append(made)
-    if not payloads and not errors:
+    try:
+        for number, (begin, n, entry) in enumerate(_entries(made.file)):
+            if params.count is not None and len(made) >= params.count:
+                continue  # is the rest JSON?
+            try:
+                payload = _payload(entry, params)
+            except ValueError as error:
+                told(errors, f"{path}[{number}]: {error}")
+                continue
+            if isinstance(payload, str):
+                filtered[payload] += 1
+            else:
+                made.add(begin, n, payload)
+    except (_Broken, RecursionError) as error:
+        wrong = str(error)
+    else:
+        wrong = ""
+    if wrong:
+        raise _broken(path, wrong)
+    if not len(made) and not errors:
         why = ", ".join(f"{n} {reason}" for reason, n in sorted(filtered.items())) or "the list is empty"
         errors = [f"{path}: no conversation is left ({why}). Widen the limits or give another file."]
     if errors:
         raise ScenarioError(cap(errors, str(path)))
-    return PayloadList(tuple(payloads), dict(sorted(filtered.items())))
+    made.filtered |= sorted(filtered.items())
+    return made
 
 
-def _entries(path: Path) -> list[Any]:
-    try:
-        entries = json.loads(files.read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError([f"{path}: not JSON ({error}). Give the whole list as one JSON document."]) from None
-    if not isinstance(entries, list):
-        raise ScenarioError([f"{path}: not a list. Give a list of conversations."])
-    return entries
+class _Broken(ValueError):
+    """This is not one JSON list."""
+
+
+def _entries(file: BinaryIO) -> Iterator[tuple[int, int, Any]]:
+    """Each entry of the list: where it begins, its length in bytes, and its value. Raises _Broken, RecursionError."""
+    encoding = json.detect_encoding(file.read(4))
+    file.seek(0)
+    byte, plain = _MARKED.get(encoding, (0, encoding))
+    decoder, decode = codecs.getincrementaldecoder(encoding)("surrogatepass"), json.JSONDecoder().raw_decode
+    text, sign, last, block = "", _FIRST, False, _BLOCK
+    while not last:
+        data, at = file.read(block), 0
+        last = len(data) < block
+        try:
+            text += decoder.decode(data, last)
+            while before := sign.match(text, at):
+                start = before.end()
+                if sign is _FIRST and text.startswith("]", start):
+                    at, sign = start, _NEXT
+                    break
+                value, end = decode(text, start)
+                if end > len(text) - _AHEAD and not last:
+                    break  # a number may go on
+                byte += len(text[at:start].encode(plain, "surrogatepass"))
+                n = len(text[start:end].encode(plain, "surrogatepass"))
+                yield byte, n, value
+                byte, at, sign = byte + n, end, _NEXT
+        except UnicodeDecodeError as error:
+            raise _Broken(error.reason) from None
+        except json.JSONDecodeError as error:
+            if last or (error.pos < len(text) - _AHEAD and not error.msg.startswith("Unterminated")):
+                raise _Broken(error.msg) from None
+        text, block = text[at:], _BLOCK if at else 2 * block
+    if sign is _FIRST or text.strip(" \t\n\r") != "]":
+        raise _Broken("it is not one list")
+
+
+def _broken(path: Path, wrong: str) -> ScenarioError:
+    """What is wrong with it, in the words of a reader that has all of it, and so knows the line."""
+    with suppress(OSError):  # too large for that
+        try:
+            if not isinstance(json.loads(files.read_bytes(path)), list):
+                return ScenarioError([f"{path}: not a list. Give a list of conversations."])
+        except (ValueError, RecursionError) as error:
+            wrong = str(error)
+    return ScenarioError([f"{path}: not JSON ({wrong}). Give the whole list as one JSON document."])
 
 
 def _turns(entry: Any) -> list[tuple[str, str]]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform, draw_lengths
-from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.samples import payload_file
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource
 from plimsoll.scenarios.samples.words import WORDS
+from plimsoll.scenarios.sources import sharegpt
 
 
 def source(seed: int = 5, **params: Any) -> PayloadSource:
@@ -177,6 +184,129 @@ def test_a_broken_sharegpt_file_is_reported(tmp_path: Path, text: str, says: str
     file = tmp_path / "s.json"
     file.write_text(text)
     assert says in errors_of(kind="sharegpt", path=str(file))[0]
+
+
+def filed(monkeypatch: pytest.MonkeyPatch, block: int = 50) -> None:
+    """Every file is a large one."""
+    monkeypatch.setattr(payload_file, "KEPT", -1)
+    monkeypatch.setattr(payload_file, "_AT_ONCE", 6)
+    monkeypatch.setattr(sharegpt, "_BLOCK", block)
+
+
+def both(monkeypatch: pytest.MonkeyPatch, **params: Any) -> tuple[list[Payload], list[Payload]]:
+    """The payloads of a file that is kept, and those of the same file where none is; these backwards."""
+    kept: Any = source(**params)
+    with monkeypatch.context() as patched:
+        filed(patched)
+        read: Any = source(**params)
+    n = len(kept)
+    assert (n, kept.filtered) == (len(read), read.filtered)
+    return [kept.payload(i) for i in range(n)], [read.payload(i) for i in reversed(range(n))][::-1]
+
+
+def test_a_large_jsonl_file_has_the_samples_of_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        json.dumps({"prompt": f"{i} é {'x' * i}", "id": i, "reference": i}, ensure_ascii=i % 2 > 0) for i in range(20)
+    ]
+    path = write(tmp_path, "", *lines, '{"data": {"x": 1}}', " ", '{"messages": [{"role": "user", "content": "yo"}]}')
+    for count in (None, 3):
+        kept, read = both(monkeypatch, kind="jsonl", path=path, count=count)
+        assert kept == read
+        assert len(read) == (count or 22)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_a_large_sharegpt_file_has_the_samples_of_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    entries = [conversation(("human", "wörd ] , 😀 [ " * (i % 9)), ("gpt", '"a" ' * 20)) for i in range(30)]
+    file = tmp_path / "s.json"
+    file.write_bytes(json.dumps(entries, ensure_ascii=False, indent=1).encode(encoding))
+    kept, read = both(monkeypatch, kind="sharegpt", path=str(file))
+    assert kept == read
+    assert len(read) == 26
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)
+)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(_JSON | st.dictionaries(st.text(), _JSON)), st.booleans(), st.sampled_from([None, 1]), st.integers(1, 99)
+)
+def test_a_list_is_read_in_blocks_as_at_once(entries: list[Any], ascii: bool, indent: int | None, block: int) -> None:
+    data = json.dumps(entries, ensure_ascii=ascii, indent=indent).encode("utf-8", "surrogatepass")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sharegpt, "_BLOCK", block)
+        found = [*sharegpt._entries(BytesIO(data))]
+    assert repr([value for _, _, value in found]) == repr(json.loads(data))
+    assert repr([json.loads(data[at : at + n]) for at, n, _ in found]) == repr(json.loads(data))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1.5, 2",
+        "[1.5 2]",
+        "[1.5,]",
+        "[1.5]]",
+        "[1.5] x",
+        ",1.5]",
+        '["a',
+        "[nul]",
+        '["\\ux"]',
+        "[",
+        "",
+        "[[[3]",
+        "-",
+        '{"a": [1.5]}',
+    ],
+)
+def test_what_is_wrong_with_a_large_list_is_said_as_of_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    file = tmp_path / "s.json"
+    file.write_text("\n" * 70 + text + "\n" * 70)
+    filed(monkeypatch)
+    try:
+        assert isinstance(json.loads(file.read_bytes()), dict)
+        wrong = f"{file}: not a list. Give a list of conversations."
+    except ValueError as error:
+        wrong = f"{file}: not JSON ({error}). Give the whole list as one JSON document."
+    assert errors_of(kind="sharegpt", path=str(file)) == [wrong]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sharegpt"])
+def test_a_large_file_that_changes_while_it_is_in_use_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    entry = {"prompt": "hi"} if kind == "jsonl" else [conversation(("human", "a b c d"), ("gpt", "e f g h"))]
+    file = tmp_path / "f"
+    file.write_text(json.dumps(entry))
+    filed(monkeypatch)
+    made = source(kind=kind, path=str(file))
+    made.payload(0)
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(spec.ScenarioError, match="was changed while it was in use"):
+        made.payload(0)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sharegpt"])
+def test_memory_does_not_grow_with_a_large_file(tmp_path: Path, kind: str) -> None:
+    text = "word " * 2000
+    n = payload_file.KEPT // len(text) * 2
+    entry = json.dumps({"prompt": text} if kind == "jsonl" else conversation(("human", text), ("gpt", text[:40])))
+    file = tmp_path / "f"
+    file.write_text("\n".join([entry] * n) if kind == "jsonl" else f"[{','.join([entry] * n)}]")
+    limits = {} if kind == "jsonl" else {"max_prompt_tokens": 5000, "max_total_tokens": 5000}
+    tracemalloc.start()
+    made = source(kind=kind, path=str(file), **limits)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(made) == n
+    assert peak < payload_file.KEPT // 2
 
 
 @pytest.mark.parametrize(
