@@ -51,8 +51,7 @@ class Kind:
     the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query to the next and
     the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest useful content of
     the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query,
-    so that its samples are counted and not its queries; ``whole``: its plan is one piece, as a query can't be cut.
-    ``aliases``: a flag's name -> the param that it sets, where
+    so that its samples are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where
     they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
@@ -68,7 +67,6 @@ class Kind:
     frame: Callable[[Any], Frame | None] = no_frame
     sample_file: str | None = None
     one_query: bool = False
-    whole: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:

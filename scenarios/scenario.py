@@ -36,9 +36,8 @@ from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, Keep, format_duration
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
-#: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
-#: pieces more than memory does.
-MAX_SAMPLES, MAX_WHOLE = MAX_QUERIES, 50_000_000
+#: Larger plans are refused before anything is allocated: more than due times hold.
+MAX_SAMPLES = MAX_QUERIES
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key")
 _REFERENCE = re.compile(r"\$\{(env|file):[^}]+\}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -348,9 +347,8 @@ class _Reading:
         except ValidationError:
             return  # reported with the whole
         size = kind.size(params, stop)
-        most = MAX_WHOLE if kind.whole else MAX_SAMPLES
-        if size > most:
-            told = f"this plan would hold about {size:,} samples, more than {most:,}"
+        if size > MAX_SAMPLES:
+            told = f"this plan would hold about {size:,} samples, more than {MAX_SAMPLES:,}"
             self._say(("stop",), f"{told}. Lower rate or minima, or send it as several runs")
 
 

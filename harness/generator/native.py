@@ -64,7 +64,7 @@ FINISH_NS = 10_000_000_000
 #: The longest wait that is spent awake, and the largest share of a core that such waits may cost.
 SPIN_NS = 50_000
 SPIN_SHARE = 0.25
-#: Rows that the engine has before it needs them: more than it can send while nobody looks.
+#: Samples that the engine has before it needs them: more than it can send while nobody looks.
 AHEAD, AHEAD_FED = 1 << 17, 16
 #: Responses taken over at once: what waits stays in the engine, where it is held only once.
 SLICE_BYTES = 4_000_000
@@ -447,9 +447,9 @@ def _words(request: Prepared) -> _Words:
 
 
 class _Feed:
-    """What one lane of the engine is given before it needs it: ``AHEAD`` rows, and of rows with requests of their own
-    ``AHEAD_FED`` pieces. ``first``, ``payload``, ``requests``, ``cancel``, ``whole``: what it begins with. ``keep``
-    gives numbers for samples and what the engine writes for their requests.
+    """What one lane of the engine is given before it needs it: rows of ``AHEAD`` samples, and of those with requests of
+    their own ``AHEAD_FED`` pieces. ``first``, ``payload``, ``requests``, ``cancel``, ``whole``: what it begins with.
+    ``keep`` gives numbers for samples and what the engine writes for their requests.
     """
 
     def __init__(
@@ -469,7 +469,8 @@ class _Feed:
         self.cancel = cancel_ns(self.first)
         self.whole = supply.next is None
         self.t0_ns = 0
-        self._ahead = AHEAD if self.requests is None else min(AHEAD, AHEAD_FED * self.first.n_queries)
+        ahead = AHEAD // max(1, self.first.n_samples // max(1, self.first.n_queries))
+        self._ahead = ahead if self.requests is None else min(ahead, AHEAD_FED * self.first.n_queries)
         self._given = self._last = self.first.n_queries
 
     def _numbers(self, piece: Plan, requests: Sequence[Prepared] | None) -> tuple[IntArray, list[_Words] | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.blocks import Blocks, goes_on
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import BoolArray
 
@@ -84,15 +84,16 @@ class Cursor:
         return more is not None
 
     def _expanded(self, plan: Blocks) -> Iterator[Samples]:
-        place = 0
+        place, last = 0, None
         for piece in plan:
+            begun, last = place if goes_on(last, piece) else 0, piece
             single = piece.n_samples == piece.n_queries
             for begin in range(0, piece.n_samples, _STEP):
                 at = np.arange(begin, min(begin + _STEP, piece.n_samples))
                 row = at if single else np.searchsorted(piece.offsets, at, side="right") - 1
                 query = piece.query_id[row]
                 # A plan has the samples of a query in order: place and number are one.
-                key = MEASURED + keys(query, at - piece.offsets[row], self.width)
+                key = MEASURED + keys(query, at - piece.offsets[row] + begun, self.width)
                 columns = piece.sample_ix[at], piece.payload_ix[at], piece.due_ns[row], at + place
                 yield Samples(key, query, *columns)
             place += piece.n_samples

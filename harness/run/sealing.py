@@ -18,7 +18,7 @@ from plimsoll.harness.run import accounts
 from plimsoll.harness.run.gathered import Gathered, Taken
 from plimsoll.harness.run.planned import END, Cursor, Differences, Samples, places
 from plimsoll.harness.run.workforce import Member
-from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.blocks import Blocks, goes_on
 from plimsoll.scenarios.plan.plan import Dealing, dealt
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records import records as rec
@@ -154,6 +154,7 @@ class Missing:
         first, shards = list(islice(plan, 2)), shards or max(1, len(members))
         alone = first[0].n_queries == 1 and shards > len(members)  # an agent's only query, not one for all
         self._only = first[0] if len(first) == 1 and not alone else None
+        self._one_query = len(first) == 2 and goes_on(*first) and not alone
         self._owners: IntArray | None = None
         self.shards, self._dealing = shards, dealing
         self._dead = np.zeros(shards, dtype=bool)
@@ -194,6 +195,8 @@ class Missing:
 
     def _owner(self, samples: Samples) -> IntArray:
         """Whose each sample was."""
+        if self._one_query:
+            return samples.sample_ix % self.shards
         if self._only is None:
             return dealt(samples.query_id, self.shards, self._dealing)
         if self._owners is None:

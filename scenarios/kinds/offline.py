@@ -1,12 +1,13 @@
 """Offline: everything is due at once. One query with all samples; MLPerf's scenario for batch throughput."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.loops import before_t0, closed_plan, open_plan
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.plan import BLOCK, Plan, Stop
 from plimsoll.scenarios.plan.sampling import FillOrder, as_loadgen, loaded_set, require_samples
 from plimsoll.scenarios.plugins import Kind, Warmup
 from plimsoll.scenarios.text.fields import STRICT
@@ -40,14 +41,16 @@ def _samples(params: OfflineParams, stop: Stop) -> int:
     return max(stop.min_queries, int(expected), 1)
 
 
-def _build(params: OfflineParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+def _blocks(params: OfflineParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
     require_samples(n_samples)
     n = _samples(params, stop)
     own = as_loadgen(params.order)
     samples = np.arange(n_samples) if own is None else loaded_set(own, n_samples)
     one_query = replace(stop, min_queries=1, max_queries=None)  # as LoadGen sets it
-    plan = open_plan(np.zeros(1, np.int64), samples[np.arange(n) % n_samples], one_query, seed, per_query=n)
-    return replace(plan, max_in_flight=params.max_in_flight)
+    for begin in range(0, n, BLOCK):
+        at = np.arange(begin, min(begin + BLOCK, n))
+        plan = open_plan(np.zeros(1, np.int64), samples[at % n_samples], one_query, seed, per_query=len(at))
+        yield replace(plan, sample_ix=at, max_in_flight=params.max_in_flight)
 
 
 def _warmup(params: OfflineParams, warmup: Warmup) -> Plan:
@@ -65,11 +68,10 @@ KIND = Kind(
     headline="samples (and tokens) per second until the last sample is done",
     params=OfflineParams,
     open_loop=lambda params: True,
-    blocks=lambda *given: iter((_build(*given),)),
+    blocks=_blocks,
     warmup=_warmup,
     slots=lambda params: int(params.max_in_flight),
     size=_samples,
     one_query=True,
-    whole=True,
     aliases={"rate": "expected_rate"},
 )

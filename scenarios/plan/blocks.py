@@ -80,8 +80,8 @@ class Survey(Extent):
 class Blocks:
     """The pieces of one plan, or of one shard of it: each a ``Plan`` of consecutive rows with the whole's scalars.
 
-    There is at least one piece. The ids of a whole plan are the numbers of its rows. ``known``: its extent, where
-    somebody has looked already.
+    There is at least one piece. The ids of a whole plan are the numbers of its rows. A plan's only query may go on from
+    piece to piece, each with one row of it. ``known``: its extent, where somebody has looked already.
     """
 
     make: Callable[[], Iterator[Plan]]
@@ -102,12 +102,12 @@ class Blocks:
         return self if n == 1 else Blocks(partial(_sharded, self.make, i, n, dealing))
 
     def held(self, most: int = 1 << 18) -> Blocks:
-        """The same, made once and kept where it is one piece or has no more rows than this."""
+        """The same, made once and kept where it is one piece or has no more samples than this."""
         kept: list[Plan] = []
         n = 0
         for piece in self:
             kept.append(piece)
-            n += piece.n_queries
+            n += piece.n_samples
             if n > most and len(kept) > 1:
                 return self
         return Blocks(partial(iter, kept), self.known)
@@ -148,6 +148,7 @@ class Measure:
 
     def __init__(self) -> None:
         self._head: Plan | None = None
+        self._last: Plan | None = None
         self._queries = self._samples = self._first_ns = self._last_ns = self._widest = 0
         self._step, self._marks = 1, 0
         self._due: list[IntArray] = []
@@ -158,6 +159,10 @@ class Measure:
         self._head = self._head or piece
         if not piece.n_queries:
             return
+        if self._queries == 1 and goes_on(self._last, piece):
+            self._widest = self._samples = self._samples + piece.n_samples
+            return
+        self._last = piece
         if not self._queries:
             self._first_ns = int(piece.due_ns[0])
         self._last_ns = int(piece.due_ns[-1])
@@ -191,6 +196,11 @@ class Measure:
             cyclic=head.cyclic,
             max_in_flight=head.max_in_flight,
         )
+
+
+def goes_on(before: Plan | None, piece: Plan) -> bool:
+    """Whether a piece's first row is more of the last query of the piece before it."""
+    return before is not None and before.query_id[-1:].tolist() == piece.query_id[:1].tolist() != []
 
 
 def cut(plan: Plan) -> Blocks:
@@ -234,6 +244,9 @@ def joined(pieces: Iterable[Plan]) -> Plan:
     if n == 1:
         return first
     arrays: dict[str, Any] = {name: np.concatenate(columns.pop(name)) for name in ARRAYS}
+    if len(arrays["query_id"]) == n and arrays["query_id"][0] == arrays["query_id"][-1]:  # of one query that goes on
+        arrays |= {name: arrays[name][:1] for name in ("due_ns", "query_id", "after")}
+        arrays["offsets"] = [len(arrays["sample_ix"])]
     arrays["offsets"] = np.concatenate(([0], np.cumsum(arrays["offsets"])))
     return replace(first, **arrays, check=False)
 
@@ -241,7 +254,8 @@ def joined(pieces: Iterable[Plan]) -> Plan:
 def _sharded(make: Callable[[], Iterator[Plan]], i: int, n: int, dealing: Dealing) -> Iterator[Plan]:
     pieces = make()
     begun = [*islice(pieces, 2)]
-    whole = len(begun) == 1 or begun[0].cyclic  # one piece knows all there is, and a closed loop keeps all its rows
+    # One piece knows all there is, a closed loop keeps all its rows, and each piece of one query is dealt.
+    whole = len(begun) == 1 or begun[0].cyclic or goes_on(*begun)
     kept = False
     for piece in chain(begun, pieces):
         if whole:
