@@ -142,6 +142,19 @@ def test_a_timeline_of_few_marks_is_off_by_less_than_the_rows_between_two(
     assert timeline.until([-1, plan.due_ns[-1] + 1]).tolist() == [0, plan.n_samples]
 
 
+def test_a_query_that_goes_on_from_piece_to_piece_is_one() -> None:
+    blocks = spec.parse({"kind": "offline", "params": {"samples": 3 * BLOCK + 5}}).blocks(300)
+    plan, found = blocks.whole(), blocks.survey()
+    assert [(piece.n_queries, piece.n_samples) for piece in blocks] == [(1, BLOCK)] * 3 + [(1, 5)]
+    assert plan.offsets.tolist() == [0, 3 * BLOCK + 5]
+    assert plan.sample_ix.tolist() == [*range(3 * BLOCK + 5)]
+    assert (found.fingerprint, found.widest) == (plan.fingerprint(), plan.n_samples)
+    assert found.timeline.until([-1, 0, 1]).tolist() == [0, 0, plan.n_samples]
+    shards = [blocks.shard(i, 7) for i in range(7)]  # the last piece has no sample for two of them
+    assert [shard.whole().sample_ix.tolist() for shard in shards] == [[*range(i, 3 * BLOCK + 5, 7)] for i in range(7)]
+    assert [shard.extent().n_queries for shard in shards] == [1] * 7
+
+
 def test_a_plan_in_memory_is_cut_unless_queries_wait() -> None:
     plan = spec.parse({"kind": "server", "params": {"rate": 1}, "stop": {"min_queries": 3 * BLOCK}}).build(5)
     assert [piece.n_queries for piece in cut(plan)] == [BLOCK] * 3
@@ -160,20 +173,25 @@ def test_a_shard_that_cannot_be_is_refused_and_one_without_queries_is_empty() ->
         Blocks(lambda: iter(())).whole()
 
 
-def test_ten_million_queries_need_the_memory_of_a_piece() -> None:
-    """Shard, extent and fingerprint of a plan that would take 480 MB: the process grows by less than 10 MB."""
-    code = """
+@pytest.mark.parametrize(
+    "load",
+    [{"kind": "server", "params": {"rate": 10_000}}, {"kind": "offline", "params": {"max_in_flight": 2000}}],
+    ids=lambda given: str(given["kind"]),
+)
+def test_ten_million_samples_need_the_memory_of_a_piece(load: dict[str, Any]) -> None:
+    """Shard, extent and fingerprint of a plan that would take 480 MB, of one query 160: less than 10 MB more."""
+    code = f"""
 import resource
 from plimsoll.scenarios import spec
-stop = {"min_queries": 10_000_000, "min_duration": "0s"}
-blocks = spec.parse({"kind": "server", "params": {"rate": 10_000}, "stop": stop}).blocks(100)
-short = spec.parse({"kind": "server", "params": {"rate": 10_000}, "stop": {**stop, "min_queries": 50_000}}).blocks(100)
+stop = {{"min_queries": 10_000_000, "min_duration": "0s"}}
+blocks = spec.parse({{**{load}, "stop": stop}}).blocks(100)
+short = spec.parse({{**{load}, "stop": {{**stop, "min_queries": 50_000}}}}).blocks(100)
 used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 short.shard(3, 1000, "lots").whole(), short.extent(), short.fingerprint()
 before = used()
 kept = blocks.shard(3, 1000, "lots").whole()
 blocks.extent(), blocks.fingerprint()
-print(kept.n_queries, used() - before)
+print(kept.n_samples, used() - before)
 """
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout
     n, grown_kb = map(int, made.split())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from plimsoll.harness.generator.outputs import gather, scores_of
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.judged import judge
-from plimsoll.harness.run.planned import END, Cursor
+from plimsoll.harness.run.planned import END, MEASURED, Cursor
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
 from plimsoll.harness.run.sealing import Missing
 from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.series.one_run import _tidy
+from plimsoll.scenarios import spec
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
@@ -60,6 +62,21 @@ def test_a_dead_workers_rows_are_those_that_it_was_dealt_up_to_its_death(dealing
     assert lost.tolist() == dealt[dealt <= 30].tolist()
     assert len(lost)
     assert {text for text in rows.errors if text} >= {"its worker died before it was recorded"}
+
+
+@pytest.mark.parametrize("until", [END, MEASURED + 20_000])
+def test_the_samples_of_a_query_in_pieces_are_those_of_the_query(until: int) -> None:
+    pieces = spec.parse({"kind": "offline", "params": {"samples": 40_000}}).blocks(300)
+    plan, members = pieces.whole(), [Member(index, done={}) for index in range(3)]
+    assert (plan.n_queries, len([*pieces])) == (1, 3)
+    found = []
+    for lane in (pieces, cut(plan)):
+        cursor = Cursor(lane)
+        samples = cursor.until(until)
+        rows = Missing(lane, members, Gathered([], [], cursor.width), 0, "turns").rows(samples)
+        found.append([getattr(samples, item.name).tolist() for item in fields(samples)] + [rows["worker"].tolist()])
+    assert found[0] == found[1]
+    assert found[0][-1] == [place % 3 for place in range(len(found[0][0]))]
 
 
 # -- what it says of its plan ---------------------------------------------------------------------------------------
