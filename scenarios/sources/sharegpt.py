@@ -70,11 +70,7 @@ def _build(params: ShareGpt, seed: int) -> PayloadFile:
             else:
                 made.add(begin, n, payload)
     except (_Broken, RecursionError) as error:
-        wrong = str(error)
-    else:
-        wrong = ""
-    if wrong:
-        raise _broken(path, wrong)
+        raise _broken(path, str(error)) from None
     if not len(made) and not errors:
         why = ", ".join(f"{n} {reason}" for reason, n in sorted(filtered.items())) or "the list is empty"
         errors = [f"{path}: no conversation is left ({why}). Widen the limits or give another file."]
