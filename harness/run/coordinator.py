@@ -155,6 +155,8 @@ class Coordinator:
         scenario = job.scenario
         source = scenario.source_object()
         n_samples = len(source)
+        # Now: whoever changes a file later does not lose the run.
+        expected = references(source, scenario.reference) if scenario.mode == "accuracy" else None
         plan = await asyncio.to_thread(scenario.blocks(n_samples).held().survey)
         workforce = self._workforce
         shards = await workforce.gather(plan, scenario.workers, self._notice)
@@ -185,7 +187,7 @@ class Coordinator:
             manifest["normaliser"] = _stated_normaliser(target.options)
         answers = None
         if scenario.mode == "accuracy":
-            answers = self._gather_outputs(plan, run_id, references(source, scenario.reference))
+            answers = self._gather_outputs(plan, run_id, expected)
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
         members, dealing = workforce.members, workforce.dealing

@@ -215,6 +215,24 @@ def test_tensors_are_judged_by_their_top1_label_from_a_file_of_references(url: s
     assert "Result is" not in (tmp_path / "summary.txt").read_text()
 
 
+def test_references_that_are_deleted_during_the_run_were_read_before_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, known, answer = questions(tmp_path, 4), tmp_path / "e.jsonl", Answers.do_POST
+    known.write_text("".join(json.dumps({"id": f"q{i}", "expected": "Oslo"}) + "\n" for i in range(4)))
+
+    def deleting(self: Answers) -> None:
+        known.unlink(missing_ok=True)
+        answer(self)
+
+    monkeypatch.setattr(Answers, "do_POST", deleting)
+    ran = plimsoll_here(
+        "run", str(scenario), "--url", url, "--reference", str(known), "--out", "r", "--json", cwd=tmp_path
+    )
+    assert not known.exists()
+    assert json.loads(ran.stdout)["accuracy"]["scores"]["exact_match"]["right"] == 1, ran.stderr
+
+
 def test_performance_mode_keeps_no_answer(url: str, tmp_path: Path) -> None:
     scenario = questions(tmp_path, 4)
     given = ["--mode", "performance", "--queries", "50", "--duration", "0s", "--url", url, "--out", "r", "--json"]
