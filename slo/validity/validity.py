@@ -77,16 +77,17 @@ def assess(
     *,
     judged: bool | None = None,
     strict: bool = False,
+    merged: Merged | None = None,
 ) -> Validity:
     """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the
     lateness (None: as ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so
-    lateness has its limits.
+    lateness has its limits; ``merged``: as they were counted before (None: they are counted now).
     """
     rows = cancelled.planned(records)
     sent = _sent(rows, facts)
     stamp, share = _stamp(rows)
     steady = kept_up(sent.queue)
-    together = merged_chunks(rows)
+    together = merged_chunks(rows) if merged is None else merged
     slots = None if strain.paced(facts) else strain.idle_slots(records.without_chunks(), facts)
     audio, over = lateness.live_audio(rows), _first_over(records, facts)
     limits = lag_limits(rows, objectives)

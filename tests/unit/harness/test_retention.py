@@ -201,6 +201,20 @@ def test_times_of_whole_requests_can_be_judged_anew_and_the_rest_stays_as_it_was
     assert same.peers == {} or "vllm.ttft" in same.peers
 
 
+def test_what_is_said_of_merged_chunks_is_said_again(tmp_path: Path) -> None:
+    given = streamed()
+    times = given.chunk_ns.copy()
+    second = given.chunk_offsets[:-1][np.diff(given.chunk_offsets) > 2] + 1
+    times[second] = times[second - 1]
+    given = Records(given.columns, times, given.chunk_offsets, given.errors, given.timings)
+    run(tmp_path / "all", "all", given)
+    run(tmp_path / "none", "none", given)
+    whole, left = (again(tmp_path / name, *REQUESTS) for name in ("all", "none"))
+    assert any("came in one read with a later one" in text for text in whole.warnings)
+    assert left.warnings == whole.warnings
+    assert left.validity == whole.validity
+
+
 @pytest.mark.parametrize(
     "text", ["p99(itl) <= 30ms", "itl <= 1s", "p50(fluidity) >= 0.5", "longest_stall <= 1s", "accuracy(top1) >= 90%"]
 )
