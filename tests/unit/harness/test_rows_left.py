@@ -34,6 +34,7 @@ from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import COLUMNS, Records, Status, from_columns
 from plimsoll.slo.validity.accounts import digests
+from tests.command import invoke
 
 MS = 1_000_000
 SHARDS, MINE = 3, ((0, 2), (1,))
@@ -209,6 +210,16 @@ def test_what_needs_rows_is_refused_before_the_load(
     assert not (tmp_path / "r").exists()
     check(prepare(None, {"protocol": "null"}, Asked(), [], tmp_path / "s", ["plimsoll"]))
     assert (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("verb", ["search", "sweep", "compare", "coldstart", "replay"])
+def test_verbs_that_need_the_rows_of_their_runs_refuse_to_leave_them(verb: str) -> None:
+    done = invoke(verb, "--leave-rows", "--locust-master", "--expect-workers", "x")
+    assert isinstance(done.exception, HarnessFault)
+    assert done.exception.code == 2
+    left, agents, *_ = done.exception.errors
+    assert left == f"--leave-rows: {verb} needs the rows here; only `plimsoll run` can do without them. Leave it out"
+    assert agents.startswith("--expect-workers: ")
 
 
 def test_rows_are_left_with_agents_only() -> None:
