@@ -163,6 +163,7 @@ def publish(
 
 def write_report(result: Report, directory: RunDirectory) -> bool:
     """Write report.json and report.html. False if one could not be written; a warning names it."""
+    writing.tidy(directory.path)
     written = [
         _write(directory.file(f"report.{name}"), partial(_rendered, name, result), False) for name in ("json", "html")
     ]

@@ -32,6 +32,8 @@ CLOCK_LIMIT_NS = 5_000_000
 #: The same where the arrivals don't need it: the agents begin within half of the second that charts count by.
 BEGIN_LIMIT_NS = 500_000_000
 _NO_CHUNKS = Merged(0, 0, None)
+#: So many faults of one sort are told in a reason, and the others counted.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ def _told(facts: GeneratorFacts) -> list[Check]:
     again = "Correct that and measure again"
 
     def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
-        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
+        rest = [f"and {len(faults) - _NAMED} more (generator.json has them)"] if len(faults) > _NAMED else []
+        return Check(name, not faults, f"{what}: {'; '.join([*faults[:_NAMED], *rest]) or 'none'}", fix, cause)
 
     return [
         _finished(facts),

@@ -400,6 +400,16 @@ def test_killed_before_the_chunk_times_were_dropped_a_run_has_them_and_the_next_
     assert figures(again(tmp_path / "r")) == figures(whole)
 
 
+def test_half_files_of_killed_writers_go_when_the_run_is_reported_again(tmp_path: Path) -> None:
+    run(tmp_path / "r", "all")
+    for name in ("report.html", "chunks.parquet"):
+        (tmp_path / "r" / f"{name}.0123456789abcdef.partial").write_bytes(b"half")
+    _judge_again(tmp_path / "r", Asked(), [], as_json=True)
+    assert len([*(tmp_path / "r").glob("*.partial")]) == 2, "gate changes nothing"
+    _judge_again(tmp_path / "r", Asked(), [], as_json=True, rewrite=True)
+    assert not [*(tmp_path / "r").glob("*.partial")]
+
+
 def test_a_disk_without_room_for_the_rest_keeps_everything_and_the_report_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
