@@ -235,7 +235,7 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     if queries is not None and kind is not None and kind.one_query and params.get("samples") is not None:
         mapping["params"] = {**params, "samples": queries}  # the one query has this many samples
     exactly = duration is None and kind is not None and not _open_loop(kind, mapping["params"])
-    stop["max_queries"] = queries if exactly and queries > 0 else None
+    stop["max_queries"] = queries if exactly and queries and queries > 0 else None
 
 
 def _open_loop(kind: Kind, params: Mapping[str, Any]) -> bool:
