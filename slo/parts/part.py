@@ -36,6 +36,8 @@ BITS, UNDER = 10, 20
 INFINITE = ((54 + UNDER) << BITS) + 1
 #: Error texts that a part tells apart, the most frequent ones.
 MOST_TEXTS = 256
+#: How late requests are of a stretch of time in which none left.
+NEVER = -(1 << 62)
 #: So many sets of values are kept for the next question.
 _KEPT = 6
 
@@ -200,6 +202,7 @@ def _tally(part: Part, asked: Question) -> Digest:
             "<due": _one(int(due.min())),
             ">due": _one(int(due.max())),
             ">over": _one(max(int(over.max()), int(due.max()))),
+            ">sent": _one(int(records["sent_ns"][rows].max())),
         }
     return Digest(arrays)
 
@@ -209,6 +212,27 @@ def _rows(part: Part, asked: Question) -> Digest:
     records = part.rows(asked.of)
     place = bins_of(records["due_ns"][records.in_measure], asked.arrays["edges"])
     return Digest({"+rows": np.bincount(place, minlength=int(asked.arrays["edges"][2]))})
+
+
+def _timeline(part: Part, asked: Question) -> Digest:
+    """Measured requests by stretches of time: due, sent, answered and failed in each, how long all were in flight
+    together, and how late the latest left.
+    """
+    rows, edges = part.rows(asked.of).without_chunks().measured(), asked.arrays["edges"]
+    due, ready, sent, done = (rows[name] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns"))
+    left, begun, ended = sent >= 0, ready >= 0, np.where(done >= 0, done, edges[-1])
+    failed = ~rows.ok & (rows["status"] != Status.UNSENT)
+    counts = [
+        np.bincount(cells_of(times, edges), minlength=len(edges) - 1)
+        for times in (due, sent[left], ended[rows.ok], ended[failed])
+    ]
+    flying = np.zeros(len(edges), np.int64)
+    for sign, times in ((1, np.sort(ready[begun])), (-1, np.sort(np.maximum(ended, ready)[begun]))):
+        before = np.searchsorted(times, edges, "right")
+        flying += sign * (before * edges - np.append(0, np.cumsum(times))[before])
+    late = np.full(len(edges) - 1, NEVER)
+    np.maximum.at(late, cells_of(due[left], edges), (sent - due)[left])
+    return Digest({"+counts": np.stack(counts), "+flying": np.diff(flying), ">late": late})
 
 
 # -- values and their order --------------------------------------------------------------------------------------------
@@ -455,5 +479,5 @@ def _flying(part: Part, asked: Question) -> Digest:
 _ANSWERS: Mapping[str, Callable[[Part, Question], Digest]] = {
     "tally": _tally, "rows": _rows, "extent": _extent, "histogram": _histogram, "below": _below, "inside": _inside,
     "squares": _squares, "failing": _failing, "crowd": _crowd, "marks": _marks, "knots": _knots, "series": _series,
-    "late": _late, "end": _end, "health": _health, "flying": _flying,
+    "late": _late, "end": _end, "health": _health, "flying": _flying, "timeline": _timeline,
 }  # fmt: skip

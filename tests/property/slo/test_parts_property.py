@@ -21,6 +21,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.reports.documents.pictures import ENOUGH
+from plimsoll.reports.format import formats
+from plimsoll.reports.parts.charts import Charts
+from plimsoll.reports.report import build as build_whole
+from plimsoll.reports.report_of_parts import build as report_of
 from plimsoll.slo.judge import judge
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse
@@ -243,6 +248,32 @@ def test_who_was_sent_again_and_what_that_would_change_is_said() -> None:
         whole, found = judge(again, FACTS, promises), in_parts(dealt(again, 3, 0), promises)
     assert "counted as failed it is FAIL" in whole.verdict.objectives[0].repeats
     assert [one.repeats for one in found.verdict.objectives] == [one.repeats for one in whole.verdict.objectives]
+
+
+@pytest.mark.parametrize(("seed", "n"), [(0, 900), (1, 37), (2, 900), (4, 1)])
+def test_the_timeline_and_the_distributions_of_parts_are_those_of_all_rows(seed: int, n: int) -> None:
+    records = made(seed, n, late=True)
+    found = in_parts(dealt(records, 4, seed), Promises())
+    report = report_of({}, {}, found, FACTS, Promises(), "")
+    whole = build_whole({}, {}, records, judge(records, FACTS, Promises())).charts
+    mine, theirs = report.charts.timeline, whole.timeline
+    assert mine is not None
+    assert theirs is not None
+    unknown = {"in_flight_max", "output_tokens_per_s", "bands", "lag"}
+    assert mine.model_dump(exclude=unknown) == theirs.model_dump(exclude=unknown)
+    assert mine.lag.max == theirs.lag.max
+    assert sum(mine.due) > 0
+    assert mine.in_flight_max == []
+    assert report.charts.distributions == {name: whole.distributions[name] for name in report.charts.distributions}
+    assert {*whole.distributions} - {*report.charts.distributions} <= {"e2e"}
+    for name in ("text", "markdown", "json", "csv"):
+        assert formats()[name].render(report)
+    assert (b"Requests per second over the run" in formats()["html"].render(report)) == (sum(mine.due) >= ENOUGH)
+
+
+def test_a_run_without_a_measured_row_has_no_timeline() -> None:
+    none = made(1, 5).select(np.zeros(0, np.int64))
+    assert report_of({}, {}, in_parts([none, none], Promises()), FACTS, Promises(), "").charts == Charts()
 
 
 def test_how_digests_are_merged_on_the_way_changes_nothing() -> None:
