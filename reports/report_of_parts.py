@@ -15,6 +15,7 @@ from plimsoll.reports.parts.judgement import counts_part, throughput_part, valid
 from plimsoll.reports.parts.measures import of_parts
 from plimsoll.reports.parts.provenance import attempts_part, run_part
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections.failures import failures_of_parts
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.parts.judge_parts import JudgedParts
 from plimsoll.slo.promises import Promises
@@ -43,6 +44,7 @@ def build(
         metrics=metrics,
         charts=Charts(distributions=distributions, timeline=timeline_of_parts(found.rows)),
         histograms=histograms,
+        failures=failures_of_parts(found.rows),
         throughput=throughput_part(judged),
         counts=counts_part(judged.counts),
         attempts=attempts_part(manifest, found.verdict.outcome, found.verdict.reasons),
