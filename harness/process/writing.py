@@ -218,7 +218,7 @@ def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     partial = path.with_name(f"{name}.{secrets.token_hex(8)}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
         with contextlib.suppress(OSError):  # not every disk knows locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield partial, file
         finally:
