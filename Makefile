@@ -89,13 +89,13 @@ shared: $(STAMP)  ## the end-to-end tests that bear company, two at once: what c
 alone: $(STAMP)  ## the end-to-end tests that judge times, one by one on a quiet host
 	$(BIN)/python -m pytest -q -m alone tests/e2e
 
-sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behaviour sanitizers; not part of make test
+sanitize: $(STAMP)  ## the compiled parts under the address and undefined-behaviour sanitizers; not part of make test
 	CFLAGS="$(SANITIZE) -g -O1 -fno-omit-frame-pointer" LDFLAGS="$(SANITIZE)" \
 	  $(BIN)/python setup.py -q build_ext --force --build-lib build/sanitize --build-temp build/sanitize/objects
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PLIMSOLL_SANITIZED=build/sanitize $(BIN)/python -m pytest -q -p tests.sanitized \
 	  tests/e2e/test_engines.py tests/e2e/test_engines_pool.py tests/e2e/test_engines_schedule.py tests/e2e/test_cancellation.py \
-	  tests/spine/wire/test_native_parser.py tests/unit/harness/test_native.py
+	  tests/spine/wire/test_native_parser.py tests/unit/harness/test_native.py tests/unit/harness/test_arrays.py
 
 interop: $(STAMP)  ## real servers, each in an environment of its own (nginx: the distribution's); not part of make test
 	$(BIN)/python -m tests.interop

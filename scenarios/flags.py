@@ -221,7 +221,8 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
         labels["stop.max_duration"] = "--max-duration"
     if "max_queries" in given:
         stop["max_queries"] = given["max_queries"]
-        stop["min_queries"] = min(int(stop.get("min_queries", given["max_queries"])), given["max_queries"])
+        most = max(given["max_queries"], 1)  # an impossible one is one error
+        stop["min_queries"] = min(int(stop.get("min_queries", most)), most)
         labels["stop.max_queries"] = "--max-queries"
     duration, queries = given.get("duration"), given.get("queries")
     if duration is None and queries is None:
@@ -234,7 +235,7 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     if queries is not None and kind is not None and kind.one_query and params.get("samples") is not None:
         mapping["params"] = {**params, "samples": queries}  # the one query has this many samples
     exactly = duration is None and kind is not None and not _open_loop(kind, mapping["params"])
-    stop["max_queries"] = queries if exactly else None
+    stop["max_queries"] = queries if exactly and queries and queries > 0 else None
 
 
 def _open_loop(kind: Kind, params: Mapping[str, Any]) -> bool:

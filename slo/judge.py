@@ -20,6 +20,7 @@ from plimsoll.slo.peers.figures import measure as in_other_words
 from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.tables import Merged
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity, assess
@@ -52,15 +53,21 @@ class Judged:
 
 
 def judge(
-    records: Records, facts: GeneratorFacts, promises: Promises | None = None, scores: Scores | None = None
+    records: Records,
+    facts: GeneratorFacts,
+    promises: Promises | None = None,
+    scores: Scores | None = None,
+    merged: Merged | None = None,
 ) -> Judged:
-    """Judge the records of a run. ``scores``: its answers against references, of a run that kept them."""
+    """Judge the records of a run. ``scores``: its answers against references, of a run that kept them; ``merged``: its
+    merged chunks, counted before chunk times were dropped.
+    """
     promises = Promises() if promises is None else promises
     objectives, compared = split(promises.objectives, scores)
     slos, confidence = promises.slos, promises.confidence
     limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
     promised = bool(compared) or bool(slos) or any(one.scope == "run" for one in objectives)
-    validity = assess(records, facts, limits, judged=promised)
+    validity = assess(records, facts, limits, judged=promised, merged=merged)
     along = course_of(records, validity)
     good, span = goodput(records, objectives), run_span_ns(records)
     return Judged(

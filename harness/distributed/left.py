@@ -13,6 +13,7 @@ from typing import Any
 from plimsoll.harness.distributed.agents import Agent
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import exiting, notes
 from plimsoll.harness.run.promises import Promises, kept
@@ -36,7 +37,11 @@ def check(prepared: Prepared) -> None:
     scenario = prepared.job.scenario
     reasons = unjudgeable(prepared.promises)
     reasons += ["mode accuracy"] if scenario.mode == "accuracy" else []
-    reasons += ["speech"] if getattr(scenario.source, "kind", "") == "audio" else []
+    spoken = protocols().get(scenario.target.protocol)
+    if getattr(scenario.source, "kind", "") == "audio" or (spoken and (spoken.sessions or spoken.source == "audio")):
+        reasons.append(f"sessions or speech (protocol {scenario.target.protocol})")
+    elif scenario.kind == "replay" and scenario.blocks(1).extent().widest > 1:
+        reasons.append("queries of several samples (this recording has some)")
     reasons += [f"kind {scenario.kind}"] if scenario.kind in ("offline", "multi_stream") else []
     reasons += ["cancel"] if scenario.cancel else []
     reasons += [f"keep {scenario.keep}"] if scenario.keep != "all" else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, BinaryIO
 
+from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process import outlet
 from plimsoll.slo.metrics.plugin import PluginError
@@ -215,11 +217,21 @@ def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     name = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
     partial = path.with_name(f"{name}.{secrets.token_hex(8)}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
+        with contextlib.suppress(OSError):  # not every disk knows locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield partial, file
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what writers left in ``folder`` when they were killed: half files that nobody holds any more."""
+    for path in folder.glob(f"*.{'[0-9a-f]' * 16}.partial"):
+        with contextlib.suppress(OSError), files.opened(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def _fill(file: BinaryIO, content: bytes | Callable[[IO[bytes]], object]) -> None:

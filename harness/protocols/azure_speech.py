@@ -269,5 +269,5 @@ PROTOCOLS = (
     ProtocolSpec(
         "azure-stt", "Azure Speech recognition", over_websocket(RecognitionDialogue), RecognitionOptions, source="audio"
     ),
-    ProtocolSpec("azure-tts", "Azure Speech synthesis", over_websocket(SpeechDialogue), SpeechOptions),
+    ProtocolSpec("azure-tts", "Azure Speech synthesis", over_websocket(SpeechDialogue), SpeechOptions, sessions=True),
 )

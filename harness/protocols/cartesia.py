@@ -263,6 +263,10 @@ PROTOCOLS = (
         source="audio",
     ),
     ProtocolSpec(
-        "cartesia-tts", "Cartesia text to speech, one context a session", over_websocket(SpeechDialogue), SpeechOptions
+        "cartesia-tts",
+        "Cartesia text to speech, one context a session",
+        over_websocket(SpeechDialogue),
+        SpeechOptions,
+        sessions=True,
     ),
 )

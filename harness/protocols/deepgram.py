@@ -369,5 +369,6 @@ PROTOCOLS = (
         SpeakOptions,
         bundled=True,
         bundled_model="synthesiser",
+        sessions=True,
     ),
 )

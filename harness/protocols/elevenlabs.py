@@ -275,5 +275,6 @@ PROTOCOLS = (
         "ElevenLabs stream-input: text to speech, fed live",
         over_websocket(SpeechDialogue),
         SpeechOptions,
+        sessions=True,
     ),
 )

@@ -205,6 +205,11 @@ PROTOCOLS = (
         grpc=True,
     ),
     ProtocolSpec(
-        "google-tts", "Google Cloud Text-to-Speech as a stream", over_grpc(synthesis), GoogleTtsOptions, grpc=True
+        "google-tts",
+        "Google Cloud Text-to-Speech as a stream",
+        over_grpc(synthesis),
+        GoogleTtsOptions,
+        grpc=True,
+        sessions=True,
     ),
 )

@@ -244,6 +244,10 @@ PROTOCOLS = (
         source="audio",
     ),
     ProtocolSpec(
-        "kyutai-tts", "Kyutai moshi-server: live text to speech", over_websocket(SpeechDialogue), SpeechOptions
+        "kyutai-tts",
+        "Kyutai moshi-server: live text to speech",
+        over_websocket(SpeechDialogue),
+        SpeechOptions,
+        sessions=True,
     ),
 )

@@ -367,5 +367,6 @@ PROTOCOLS = (
         bundled=True,
         lists_models=True,
         bundled_model="synthesiser",
+        sessions=True,
     ),
 )

@@ -124,6 +124,7 @@ PROTOCOLS = (
         SynthesiseOptions,
         bundled=True,
         bundled_model="synthesiser",
+        sessions=True,
         grpc=True,
     ),
 )

@@ -124,5 +124,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "riva-asr", "NVIDIA Riva: live recognition", over_grpc(recognition), RivaAsrOptions, source="audio", grpc=True
     ),
-    ProtocolSpec("riva-tts", "NVIDIA Riva: speech as a stream", over_grpc(synthesis), RivaTtsOptions, grpc=True),
+    ProtocolSpec(
+        "riva-tts", "NVIDIA Riva: speech as a stream", over_grpc(synthesis), RivaTtsOptions, grpc=True, sessions=True
+    ),
 )

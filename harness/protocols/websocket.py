@@ -298,5 +298,6 @@ PROTOCOLS = (
         WebSocketOptions,
         bundled=True,
         any_route=True,
+        sessions=True,
     ),
 )

@@ -88,7 +88,7 @@ def _judged(sealed: Sealed, promises: Promises) -> Report:
     told = replace(promises, notes=notes(sealed, promises))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
-    judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed))
+    judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept))
     report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 
@@ -163,6 +163,7 @@ def publish(
 
 def write_report(result: Report, directory: RunDirectory) -> bool:
     """Write report.json and report.html. False if one could not be written; a warning names it."""
+    writing.tidy(directory.path)
     written = [
         _write(directory.file(f"report.{name}"), partial(_rendered, name, result), False) for name in ("json", "html")
     ]

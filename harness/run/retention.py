@@ -29,6 +29,7 @@ from plimsoll.slo.peers.figures import limits
 from plimsoll.slo.promises import Promises
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import CHUNKED, BoolArray, Records
+from plimsoll.slo.records.tables import Merged
 from plimsoll.slo.validity.accounts import Sums
 
 FILE = "kept.json"
@@ -160,6 +161,14 @@ def limits_lost(promises: Promises, kept: Kept) -> list[str]:
     return lost([*promises.objectives, *(limit for slo in promises.slos for limit in slo.limits)], kept)
 
 
+def merged(kept: Kept | None) -> Merged | None:
+    """The chunks that shared a read, as they were counted when all were there; None: all still are."""
+    if kept is None:
+        return None
+    seen = kept.report.validity.merged_chunks
+    return Merged(round(seen.count / seen.share) if seen.count else 0, seen.count, seen.uncertainty_p99_ns)
+
+
 def completed(fresh: Report, promises: Promises, kept: Kept) -> Report:
     """A run judged again by other promises: what its chunk times and answers said is as it was stored.
 
@@ -176,6 +185,5 @@ def completed(fresh: Report, promises: Promises, kept: Kept) -> Report:
             "speech": stored.speech,
             "accuracy": stored.accuracy,
             "peers": stored.peers if alike else {},
-            "validity": fresh.validity.model_copy(update={"merged_chunks": stored.validity.merged_chunks}),
         }
     )

@@ -29,7 +29,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process import arrays
-from plimsoll.harness.process.writing import whole, write_json
+from plimsoll.harness.process.writing import tidy, whole, write_json
 from plimsoll.harness.run import accounts, plan_file, retention
 from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.sealing import Missing, Rows
@@ -128,6 +128,7 @@ def seal(
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
     theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
     """
+    tidy(directory.path)
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]

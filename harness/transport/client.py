@@ -114,7 +114,7 @@ class ProtocolSpec:
     numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole
     answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
     small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
-    saying.
+    saying. ``sessions``: its rows tell of a session (when it opened, how long the sound is), though it is fed no audio.
     """
 
     name: str
@@ -132,6 +132,7 @@ class ProtocolSpec:
     prepare: Callable[[Target], Awaitable[Target]] | None = None
     answers: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+    sessions: bool = False
 
     def streams(self, options: Mapping[str, Any]) -> bool:
         """Answers come as streams, as far as ``options`` tell."""

@@ -212,7 +212,12 @@ class Verb(TyperCommand):
         errors: list[str] = []
         missing: list[BadParameter] = []
         read: list[Any] = self.get_params(ctx)
-        args = addressed(args, {name for param in read for name in param.opts})
+        known = {name for param in read for name in param.opts}
+        args = addressed(args, known)
+        if "--leave-rows" in args and "--locust-master" in known and "--leave-rows" not in known:
+            args = [word for word in args if word != "--leave-rows"]
+            what = "needs the rows here; only `plimsoll run` can do without them. Leave it out"
+            errors.append(f"--leave-rows: {ctx.info_name} {what}")
         for param in read:
             # The parser's loop ends at the first that fails; this is its only hook for each.
             kept = _kept(type(param).handle_parse_result.__get__(param), param, errors, missing)

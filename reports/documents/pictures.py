@@ -232,7 +232,7 @@ def _rates(timeline: Timeline) -> Strip:
 def _in_flight(timeline: Timeline) -> Strip:
     layers = [
         Layer("mean", "s-flight", timeline.in_flight_mean, "fill"),
-        Layer("max", "s-flight", timeline.in_flight_max),
+        *([Layer("max", "s-flight", timeline.in_flight_max)] if timeline.in_flight_max else []),
     ]
     return Strip("Requests in flight", "count", layers)
 

@@ -13,6 +13,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.parts.parts import MAX_BUCKETS, MAX_CURVE_POINTS, Number
+from plimsoll.slo.parts.evidence import Rows
+from plimsoll.slo.parts.part import NEVER
+from plimsoll.slo.parts.wire import Question
 from plimsoll.slo.records.records import FloatArray, IntArray, Records, Status, TokensFrom
 from plimsoll.slo.statistics.distribution import BLOCK, ascending, exact, nearest
 from plimsoll.slo.statistics.order import Ordered
@@ -69,7 +72,7 @@ class Timeline(BaseModel, frozen=True, extra="forbid"):
     sent_per_s: list[float]
     completed_per_s: list[float]
     errors_per_s: list[float]
-    in_flight_max: list[int]
+    in_flight_max: list[int]  # empty: rows stayed with agents, and nobody knows
     in_flight_mean: list[float]
     output_tokens_per_s: list[float] | None = None
     bands: dict[str, Band] = Field(default_factory=dict)
@@ -340,6 +343,35 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
         output_tokens_per_s=_tokens(rows, buckets),
         bands=bands,
         lag=LagBand(**dict(zip(("p50", "p99", "max"), (_whole(column) for column in lag), strict=True))),
+    )
+
+
+def timeline_of_parts(rows: Rows) -> Timeline | None:
+    """The same of rows that lie in parts, without what does not add up (bands, percentiles, the most in flight) and
+    tokens.
+    """
+    told, n = rows.tally, rows.tally.whole("+measured")
+    if not n:
+        return None
+    start = min(0, int(told["<due"][0]))
+    buckets = _buckets(start, max(int(told[">over"][0]), int(told[">sent"][0]), start + 1), n)
+    edges = buckets.edges()
+    said = rows.ask(Question("timeline", rows.of, {"edges": edges}))
+    planned, sent, completed, errors = (buckets.rates(one.astype(np.float64)) for one in said["+counts"])
+    flying = said["+flying"] / np.maximum(np.diff(edges), 1)
+    unknown: list[int | None] = [None] * buckets.n
+    return Timeline(
+        bucket_ns=buckets.width_ns,
+        start_ns=start,
+        end_ns=buckets.end_ns,
+        due=said["+counts"][0].tolist(),
+        planned_per_s=planned,
+        sent_per_s=sent,
+        completed_per_s=completed,
+        errors_per_s=errors,
+        in_flight_max=[],
+        in_flight_mean=[float(f"{mean:.6g}") for mean in flying.tolist()],
+        lag=LagBand(p50=unknown, p99=unknown, max=[None if one == NEVER else one for one in said[">late"].tolist()]),
     )
 
 

@@ -86,9 +86,10 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
     return Measures(metrics, curves, distributions, histograms, banded, tuple(notes))
 
 
-def of_parts(rows: Rows, wanted: frozenset[str]) -> tuple[dict[str, Metric], dict[str, str]]:
+def of_parts(rows: Rows, wanted: frozenset[str]) -> tuple[dict[str, Metric], dict[str, str], dict[str, Distribution]]:
     """Metrics and histograms of rows that lie in parts. One that parts can't tell of is left out."""
     metrics, histograms, known = dict[str, Metric](), dict[str, str](), catalogue()
+    distributions: dict[str, Distribution] = {}
     for name in (one for one in in_order(known) if judgeable(one)):
         indicator, found = known[name], rows.measured(name, judged=False)
         if not found.n and name not in wanted:
@@ -98,7 +99,9 @@ def of_parts(rows: Rows, wanted: frozenset[str]) -> tuple[dict[str, Metric], dic
         metrics[name] = _metric(indicator, found.ordered, found.missing, found.failed, of_ok)
         if indicator.unit == "ns" and found.n:
             histograms[name] = _histogram(found.ordered)
-    return metrics, histograms
+        if indicator.drawn and found.n:
+            distributions[name] = distribution(found.ordered, indicator.unit)
+    return metrics, histograms, distributions
 
 
 def _metric(indicator: Indicator, ordered: Ordered, missing: int, failed: int, of_ok: Statistics | None) -> Metric:

@@ -5,9 +5,7 @@ A kind is a status, an HTTP code and an error text whose numbers and hexadecimal
 or in ``other``.
 """
 
-import re
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -22,17 +20,18 @@ from plimsoll.reports.sections.slowest import request_id
 from plimsoll.reports.svg.ink import element, join, line
 from plimsoll.reports.svg.plot import Canvas, svg
 from plimsoll.reports.wording import units
+from plimsoll.slo.parts.evidence import Rows
+from plimsoll.slo.parts.wire import Question
 from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
 from plimsoll.slo.statistics.distribution import quantile
 from plimsoll.slo.statistics.order import ranked
+from plimsoll.slo.verdict.counts import kinds_of
 
 MAX_KINDS = 12
 MAX_STEPS = 60
 MAX_WORKERS = 16
 MAX_IDS = 3
 _TEXT = 300
-#: Runs that differ from request to request: hexadecimal ones of eight and more characters with a digit, and numbers.
-_VARIABLE = re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{6,}[0-9a-f]\b|\d+", re.IGNORECASE)
 
 
 class Until(BaseModel, frozen=True, extra="forbid"):
@@ -57,7 +56,7 @@ class FailureKind(BaseModel, frozen=True, extra="forbid"):
     workers: list[int] = Field(default_factory=list, description="the first 16 of them")
     n_workers: int = 0
     answered: int = Field(default=0, description="failed after their first token had come")
-    until_ns: Until | None = Field(default=None, description="null: none was ever sent")
+    until_ns: Until | None = Field(default=None, description="null: none was ever sent, or the rows are with agents")
     steps: list[int] = Field(default_factory=list)
     request_ids: list[Text] = Field(default_factory=list, description="the first, the middle and the last one")
 
@@ -81,7 +80,7 @@ def failures_part(records: Records, run_id: str) -> Failures:
     start = int(min(0, due.min()))
     end = int(max(due.max(), done.max(), start + 1)) + 1
     step = -(-(end - start) // MAX_STEPS)
-    kind = _kinds(records, rows)
+    kind = kinds_of(records, rows)
     numbers = np.bincount(kind)
     kept = np.lexsort((np.arange(len(numbers)), -numbers))[:MAX_KINDS]
     parts = []
@@ -94,34 +93,10 @@ def failures_part(records: Records, run_id: str) -> Failures:
     return Failures(start_ns=start, step_ns=step, kinds=parts, other=len(rows) - sum(part.count for part in parts))
 
 
-def shape(text: str) -> str:
-    """``text`` with everything that differs from request to request replaced."""
-    return _VARIABLE.sub("#", text)
-
-
-def _kinds(records: Records, rows: IntArray) -> IntArray:
-    """A number for each row, the same for rows of one kind."""
-    error = records["error"][rows] + 1
-    texts = np.flatnonzero(np.bincount(error, minlength=len(records.errors) + 1))
-    shapes: dict[bytes, int] = {}  # of a hash: a million texts are much to hold twice
-    of_text = np.zeros(len(records.errors) + 1, np.int64)
-    of_text[texts] = [shapes.setdefault(_shape_of(records, t - 1), len(shapes)) for t in texts.tolist()]
-    status, code = records["status"][rows], records["code"][rows] + 1
-    key = (status * (int(code.max()) + 1) + code) * len(shapes) + of_text[error]
-    distinct = np.sort(key)
-    distinct = distinct[np.append(True, distinct[1:] != distinct[:-1])]
-    return np.asarray(distinct.searchsorted(key))
-
-
 def _example(records: Records, rows: IntArray) -> tuple[str, int]:
     """The most frequent text of these rows, and how many different ones there are."""
     numbers = np.bincount(records["error"][rows] + 1)
     return _text(records, int(np.argmax(numbers)) - 1), int(np.count_nonzero(numbers))
-
-
-def _shape_of(records: Records, index: int) -> bytes:
-    text = shape(records.errors[index]) if index >= 0 else ""
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _text(records: Records, index: int) -> str:
@@ -165,6 +140,41 @@ def _until(waits: IntArray, known: BoolArray) -> Until | None:
         return None
     ordered = ranked(waits[known].astype(np.float64))
     return Until(min=int(ordered[0]), p50=int(quantile(ordered, "0.5")), max=int(ordered[-1]))
+
+
+def failures_of_parts(rows: Rows) -> Failures:
+    """The same of rows that lie in parts, without what only rows know: how long after they were due, and their ids.
+    ``texts`` counts those of the part with most.
+    """
+    told, failed = rows.tally, rows.tally.whole("+failed")
+    if not failed:
+        return Failures()
+    start = min(0, int(told["<due"][0]))
+    step = -(-(max(int(told[">over"][0]), start + 1) + 1 - start) // MAX_STEPS)
+    said = rows.ask(Question("failures", rows.of, {"steps": np.array([start, step, MAX_STEPS])}))
+    found = []
+    for name in (key.removeprefix("+kinds/") for key in said.arrays if key.startswith("+kinds/")):
+        count, answered, *steps = said[f"+kinds/{name}"].tolist()
+        status, code, _ = name.split("/")
+        texts, workers = said.named(f"+text/{name}/"), np.unique(said[f"&workers/{name}"]).tolist()
+        kind = FailureKind(
+            status=status,
+            code=int(code) if int(code) >= 0 else None,
+            text=public_text(max(texts, key=texts.__getitem__)),
+            texts=int(said[f">last/{name}"][1]),
+            count=count,
+            share=count / told.whole("+measured"),
+            first_ns=int(said[f"<first/{name}"][0]),
+            last_ns=int(said[f">last/{name}"][0]),
+            workers=workers[:MAX_WORKERS],
+            n_workers=len(workers),
+            answered=answered,
+            steps=steps,
+        )
+        found.append(kind)
+    found.sort(key=lambda kind: (-kind.count, Status[kind.status], kind.code or -1))
+    kinds = found[:MAX_KINDS]
+    return Failures(start_ns=start, step_ns=step, kinds=kinds, other=failed - sum(kind.count for kind in kinds))
 
 
 # -- in words -------------------------------------------------------------------------------------------------
@@ -226,7 +236,7 @@ def _facts(kind: FailureKind, ids_sent: bool) -> list[tuple[str, str]]:
         if kind.count > 1:
             spread = f"median {spread}, {units.duration(wait.min)} to {units.duration(wait.max)}"
         facts.append(("Failed after", f"{spread} since due"))
-    else:
+    elif kind.request_ids:  # no row told how long that was
         facts.append(("Failed after", "never sent"))
     if kind.answered:
         facts.append(("After the first token", f"{units.count(kind.answered)} of {units.count(kind.count)}"))

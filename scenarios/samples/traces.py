@@ -150,6 +150,14 @@ def _check_head(path: Path, needed: Sequence[str]) -> None:
             head = [name.strip() for name in next(csv.reader(file), [])]
         except csv.Error:
             head = []
+    for at, name in enumerate(head):
+        if name and name in head[:at]:
+            raise ScenarioError(
+                [
+                    f"{path}:1: columns {head.index(name) + 1} and {at + 1} are both called {name!r:.60}. Give each a "
+                    "name of its own."
+                ]
+            )
     lacking = [name for name in needed if name not in head]
     if lacking:
         there = (

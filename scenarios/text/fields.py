@@ -100,6 +100,10 @@ def _known(keep: str) -> str:
 Keep = Annotated[str, AfterValidator(_known)]
 
 
+#: How compressed files begin; no text does.
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd", b"\xfd7": "xz"}
+
+
 def missing(path: Path, where: str) -> str | None:
     """The error text when ``path`` is not a readable file, else None."""
     if not path.exists():
@@ -107,10 +111,11 @@ def missing(path: Path, where: str) -> str | None:
         hint = f" That folder has: {', '.join(near[:5])}." if near else f" Is {path.parent} the right folder?"
         return f"{where}: {path} does not exist.{hint} Relative paths start at the scenario file's folder."
     try:
-        files.opened(path).close()
+        with files.opened(path) as file:
+            packed = _PACKED.get(file.read(2))
     except OSError as error:
         return f"{where}: {path} can't be read ({files.why(error)}). Give a file."
-    return None
+    return packed and f"{where}: {path} is compressed ({packed}), and none is read. Unpack it, and give what comes out."
 
 
 def expanded(names: Iterable[str], where: str) -> tuple[list[Path], list[str]]:

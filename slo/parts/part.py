@@ -28,7 +28,7 @@ from plimsoll.slo.validity import bracket, lateness
 from plimsoll.slo.validity.bracket import LowerEnd
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
-from plimsoll.slo.verdict.counts import count, errors_of
+from plimsoll.slo.verdict.counts import count, errors_of, kinds_of, shape_of
 
 #: Buckets of a histogram to each doubling of a value are 2^BITS, and values below 2^-UNDER in size share one.
 BITS, UNDER = 10, 20
@@ -36,6 +36,10 @@ BITS, UNDER = 10, 20
 INFINITE = ((54 + UNDER) << BITS) + 1
 #: Error texts that a part tells apart, the most frequent ones.
 MOST_TEXTS = 256
+#: Kinds of failure of which it tells, and so much of a text.
+MOST_KINDS, MOST_CHARACTERS = 64, 300
+#: How late requests are of a stretch of time in which none left.
+NEVER = -(1 << 62)
 #: So many sets of values are kept for the next question.
 _KEPT = 6
 
@@ -200,6 +204,7 @@ def _tally(part: Part, asked: Question) -> Digest:
             "<due": _one(int(due.min())),
             ">due": _one(int(due.max())),
             ">over": _one(max(int(over.max()), int(due.max()))),
+            ">sent": _one(int(records["sent_ns"][rows].max())),
         }
     return Digest(arrays)
 
@@ -209,6 +214,55 @@ def _rows(part: Part, asked: Question) -> Digest:
     records = part.rows(asked.of)
     place = bins_of(records["due_ns"][records.in_measure], asked.arrays["edges"])
     return Digest({"+rows": np.bincount(place, minlength=int(asked.arrays["edges"][2]))})
+
+
+def _timeline(part: Part, asked: Question) -> Digest:
+    """Measured requests by stretches of time: due, sent, answered and failed in each, how long all were in flight
+    together, and how late the latest left.
+    """
+    rows, edges = part.rows(asked.of).without_chunks().measured(), asked.arrays["edges"]
+    due, ready, sent, done = (rows[name] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns"))
+    left, begun, ended = sent >= 0, ready >= 0, np.where(done >= 0, done, edges[-1])
+    failed = ~rows.ok & (rows["status"] != Status.UNSENT)
+    counts = [
+        np.bincount(cells_of(times, edges), minlength=len(edges) - 1)
+        for times in (due, sent[left], ended[rows.ok], ended[failed])
+    ]
+    flying = np.zeros(len(edges), np.int64)
+    for sign, times in ((1, np.sort(ready[begun])), (-1, np.sort(np.maximum(ended, ready)[begun]))):
+        before = np.searchsorted(times, edges, "right")
+        flying += sign * (before * edges - np.append(0, np.cumsum(times))[before])
+    late = np.full(len(edges) - 1, NEVER)
+    np.maximum.at(late, cells_of(due[left], edges), (sent - due)[left])
+    return Digest({"+counts": np.stack(counts), "+flying": np.diff(flying), ">late": late})
+
+
+def _failures(part: Part, asked: Question) -> Digest:
+    """Measured failures by kind, the most frequent ones: how many, in which steps of time, from when to when, after how
+    many first tokens, from which workers, and an example of the text.
+    """
+    records = part.rows(asked.of).without_chunks()
+    records = records.select(np.flatnonzero(records.in_measure & ~records.ok))
+    if not len(records):
+        return Digest()
+    kind, (start, step, steps) = kinds_of(records, np.arange(len(records))), asked.arrays["steps"].tolist()
+    when = np.where(records["done_ns"] >= 0, records["done_ns"], records["due_ns"])
+    arrays: dict[str, IntArray] = {}
+    for one in np.argsort(-np.bincount(kind), kind="stable")[:MOST_KINDS].tolist():
+        mine = records.select(np.flatnonzero(kind == one))
+        texts, at, workers = np.bincount(mine["error"] + 1), when[kind == one], mine["worker"]
+        first = int(np.argmax(texts)) - 1
+        name = f"{Status(int(mine['status'][0])).name}/{int(mine['code'][0])}/{shape_of(records, first).hex()}"
+        early = np.bincount(np.minimum(np.maximum(at - start, 0) // step, steps - 1), minlength=steps)
+        text = records.errors[first][:MOST_CHARACTERS] if first >= 0 else ""
+        arrays |= {
+            f"+kinds/{name}": np.array([len(mine), int(np.count_nonzero(mine["first_token_ns"] >= 0)), *early]),
+            f"+text/{name}/{text}": _one(int(texts.max())),
+            f"<first/{name}": _one(int(at.min())),
+            f">last/{name}": np.array([int(at.max()), int(np.count_nonzero(texts))]),
+            f"&workers/{name}": np.unique(workers[workers >= 0]),
+        }
+    return Digest(arrays)
 
 
 # -- values and their order --------------------------------------------------------------------------------------------
@@ -455,5 +509,6 @@ def _flying(part: Part, asked: Question) -> Digest:
 _ANSWERS: Mapping[str, Callable[[Part, Question], Digest]] = {
     "tally": _tally, "rows": _rows, "extent": _extent, "histogram": _histogram, "below": _below, "inside": _inside,
     "squares": _squares, "failing": _failing, "crowd": _crowd, "marks": _marks, "knots": _knots, "series": _series,
-    "late": _late, "end": _end, "health": _health, "flying": _flying,
+    "late": _late, "end": _end, "health": _health, "flying": _flying, "timeline": _timeline,
+    "failures": _failures,
 }  # fmt: skip

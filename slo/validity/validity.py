@@ -32,6 +32,8 @@ CLOCK_LIMIT_NS = 5_000_000
 #: The same where the arrivals don't need it: the agents begin within half of the second that charts count by.
 BEGIN_LIMIT_NS = 500_000_000
 _NO_CHUNKS = Merged(0, 0, None)
+#: So many faults of one sort are told in a reason, and the others counted.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +79,17 @@ def assess(
     *,
     judged: bool | None = None,
     strict: bool = False,
+    merged: Merged | None = None,
 ) -> Validity:
     """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the
     lateness (None: as ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so
-    lateness has its limits.
+    lateness has its limits; ``merged``: as they were counted before (None: they are counted now).
     """
     rows = cancelled.planned(records)
     sent = _sent(rows, facts)
     stamp, share = _stamp(rows)
     steady = kept_up(sent.queue)
-    together = merged_chunks(rows)
+    together = merged_chunks(rows) if merged is None else merged
     slots = None if strain.paced(facts) else strain.idle_slots(records.without_chunks(), facts)
     audio, over = lateness.live_audio(rows), _first_over(records, facts)
     limits = lag_limits(rows, objectives)
@@ -211,7 +214,8 @@ def _told(facts: GeneratorFacts) -> list[Check]:
     again = "Correct that and measure again"
 
     def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
-        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
+        rest = [f"and {len(faults) - _NAMED} more (generator.json has them)"] if len(faults) > _NAMED else []
+        return Check(name, not faults, f"{what}: {'; '.join([*faults[:_NAMED], *rest]) or 'none'}", fix, cause)
 
     return [
         _finished(facts),

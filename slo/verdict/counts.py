@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
@@ -28,6 +30,9 @@ from plimsoll.slo.validity.lateness import Lag, summary
 
 #: Error texts that are told apart, whatever the size of the run.
 MAX_ERRORS = 20
+
+#: Runs that differ from request to request: hexadecimal ones of eight and more characters with a digit, and numbers.
+_VARIABLE = re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{6,}[0-9a-f]\b|\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,31 @@ def errors_of(records: Records, most: int = MAX_ERRORS) -> tuple[ErrorCount, ...
     return tuple(
         ErrorCount(records.errors[pair % width - 1], Status(pair // width).name, number) for pair, number in listed
     )
+
+
+def shape(text: str) -> str:
+    """``text`` with everything that differs from request to request replaced."""
+    return _VARIABLE.sub("#", text)
+
+
+def kinds_of(records: Records, rows: IntArray) -> IntArray:
+    """A number for each of these rows, the same for those of one kind: of a status, a code and a shape of text."""
+    error = records["error"][rows] + 1
+    texts = np.flatnonzero(np.bincount(error, minlength=len(records.errors) + 1))
+    shapes: dict[bytes, int] = {}  # of a hash: a million texts are much to hold twice
+    of_text = np.zeros(len(records.errors) + 1, np.int64)
+    of_text[texts] = [shapes.setdefault(shape_of(records, t - 1), len(shapes)) for t in texts.tolist()]
+    status, code = records["status"][rows], records["code"][rows] + 1
+    key = (status * (int(code.max()) + 1) + code) * len(shapes) + of_text[error]
+    distinct = np.sort(key)
+    distinct = distinct[np.append(True, distinct[1:] != distinct[:-1])]
+    return np.asarray(distinct.searchsorted(key))
+
+
+def shape_of(records: Records, index: int) -> bytes:
+    """What stands for the shape of an error text, by its place (-1: none)."""
+    text = shape(records.errors[index]) if index >= 0 else ""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _all_empty_400(records: Records) -> bool:

@@ -21,6 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.reports.documents.pictures import ENOUGH
+from plimsoll.reports.format import formats
+from plimsoll.reports.parts.charts import Charts
+from plimsoll.reports.report import build as build_whole
+from plimsoll.reports.report_of_parts import build as report_of
+from plimsoll.reports.sections.failures import FailureKind
 from plimsoll.slo.judge import judge
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse
@@ -34,6 +40,7 @@ from plimsoll.slo.records.records import Phase, Records, Status, concat, from_co
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import Memory, independent
 from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.verdict.counts import shape
 from tests.bench.parts import ALLOWED, cell, mm1, rows_of, run_of
 from tests.memory_held import memory_held
 from tests.property.slo.slo_strategies import build
@@ -243,6 +250,58 @@ def test_who_was_sent_again_and_what_that_would_change_is_said() -> None:
         whole, found = judge(again, FACTS, promises), in_parts(dealt(again, 3, 0), promises)
     assert "counted as failed it is FAIL" in whole.verdict.objectives[0].repeats
     assert [one.repeats for one in found.verdict.objectives] == [one.repeats for one in whole.verdict.objectives]
+
+
+@pytest.mark.parametrize(("seed", "n"), [(0, 900), (1, 37), (2, 900), (4, 1)])
+def test_the_timeline_and_the_distributions_of_parts_are_those_of_all_rows(seed: int, n: int) -> None:
+    records = made(seed, n, late=True)
+    found = in_parts(dealt(records, 4, seed), Promises())
+    report = report_of({}, {}, found, FACTS, Promises(), "")
+    whole = build_whole({}, {}, records, judge(records, FACTS, Promises())).charts
+    mine, theirs = report.charts.timeline, whole.timeline
+    assert mine is not None
+    assert theirs is not None
+    unknown = {"in_flight_max", "output_tokens_per_s", "bands", "lag"}
+    assert mine.model_dump(exclude=unknown) == theirs.model_dump(exclude=unknown)
+    assert mine.lag.max == theirs.lag.max
+    assert sum(mine.due) > 0
+    assert mine.in_flight_max == []
+    assert report.charts.distributions == {name: whole.distributions[name] for name in report.charts.distributions}
+    assert {*whole.distributions} - {*report.charts.distributions} <= {"e2e"}
+    for name in ("text", "markdown", "json", "csv"):
+        assert formats()[name].render(report)
+    assert (b"Requests per second over the run" in formats()["html"].render(report)) == (sum(mine.due) >= ENOUGH)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])
+def test_kinds_of_failure_of_parts_are_those_of_all_rows(seed: int) -> None:
+    n, found = 900, made(seed, 900)
+    texts = [*(f"no answer to {at}" for at in range(7)), "refused"]
+    error = np.where(np.arange(n) % 9 == 8, np.arange(n) % 7, 7)
+    found = found.with_columns(
+        code=500 + np.arange(n) % 2, worker=np.arange(n) % 23, error=np.where(found.ok, -1, error)
+    )
+    records = Records(found.columns, None, None, texts, found.timings, found.session, found.chunks)
+    report = report_of({}, {}, in_parts(dealt(records, 3, seed), Promises()), FACTS, Promises(), "")
+    mine, theirs = report.failures, build_whole({}, {}, records, judge(records, FACTS, Promises())).failures
+    assert (mine.start_ns, mine.step_ns, mine.other) == (theirs.start_ns, theirs.step_ns, theirs.other)
+    assert bool(mine.kinds) == (seed % 3 > 0)
+
+    def comparable(kind: FailureKind) -> FailureKind:
+        return kind.model_copy(update={"until_ns": None, "request_ids": [], "texts": 1, "text": shape(kind.text)})
+
+    every = [comparable(kind) for kind in theirs.kinds]
+    assert all(comparable(kind) in every for kind in mine.kinds if kind.count > mine.kinds[-1].count)
+    assert [kind.count for kind in mine.kinds] == [kind.count for kind in theirs.kinds]
+    assert all(kind.texts == 1 for kind in mine.kinds if kind.text == "refused")
+    page = formats()["html"].render(report).decode()
+    assert "never sent" not in page
+    assert ("of all" in page and "refused" in page) == bool(mine.kinds)
+
+
+def test_a_run_without_a_measured_row_has_no_timeline() -> None:
+    none = made(1, 5).select(np.zeros(0, np.int64))
+    assert report_of({}, {}, in_parts([none, none], Promises()), FACTS, Promises(), "").charts == Charts()
 
 
 def test_how_digests_are_merged_on_the_way_changes_nothing() -> None:

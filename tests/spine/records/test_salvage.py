@@ -86,7 +86,9 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     done: tuple[int, ...], cost: str, sent: int, tmp_path: Path
 ) -> None:
     directory = cut_off(tmp_path / "r", workers=2, done=done)
+    (directory.path / "requests.parquet.0123456789abcdef.partial").write_bytes(b"half")
     sealed = open_run(directory.path)
+    assert not [*directory.path.glob("*.partial")]
     assert f") was killed or died 1.2 s after t0, of 1.9 s planned, before the run was sealed; {cost}" in str(
         sealed.facts.cut_off
     )

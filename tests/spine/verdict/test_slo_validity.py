@@ -281,6 +281,15 @@ def test_no_rate_is_low_enough_for_a_worker_that_died() -> None:
     assert "Lower the rate" in only_reason(assess(some, facts(), []))
 
 
+@pytest.mark.parametrize(
+    ("n", "told"),
+    [(3, "0 died; 1 died; 2 died"), (4, "0 died; 1 died; 2 died; and 1 more (generator.json has them)")],
+)
+def test_of_many_lost_workers_a_reason_names_three(n: int, told: str) -> None:
+    reason = only_reason(assess(run(poisson()), facts(worker_faults=tuple(f"{i} died" for i in range(n))), []))
+    assert f"worker faults: {told}. Correct that" in reason
+
+
 @pytest.mark.parametrize("stamp", [0, 1])
 def test_a_clock_jump_is_said_and_spoils_nothing_because_stamps_are_mapped_around_it(stamp: int) -> None:
     found = assess(run(poisson(), stamp=stamp), facts(clock_steps=2), [])

@@ -201,6 +201,20 @@ def test_times_of_whole_requests_can_be_judged_anew_and_the_rest_stays_as_it_was
     assert same.peers == {} or "vllm.ttft" in same.peers
 
 
+def test_what_is_said_of_merged_chunks_is_said_again(tmp_path: Path) -> None:
+    given = streamed()
+    times = given.chunk_ns.copy()
+    second = given.chunk_offsets[:-1][np.diff(given.chunk_offsets) > 2] + 1
+    times[second] = times[second - 1]
+    given = Records(given.columns, times, given.chunk_offsets, given.errors, given.timings)
+    run(tmp_path / "all", "all", given)
+    run(tmp_path / "none", "none", given)
+    whole, left = (again(tmp_path / name, *REQUESTS) for name in ("all", "none"))
+    assert any("came in one read with a later one" in text for text in whole.warnings)
+    assert left.warnings == whole.warnings
+    assert left.validity == whole.validity
+
+
 @pytest.mark.parametrize(
     "text", ["p99(itl) <= 30ms", "itl <= 1s", "p50(fluidity) >= 0.5", "longest_stall <= 1s", "accuracy(top1) >= 90%"]
 )
@@ -384,6 +398,16 @@ def test_killed_before_the_chunk_times_were_dropped_a_run_has_them_and_the_next_
     _judge_again(tmp_path / "r", Asked(), [], as_json=True, rewrite=True)
     assert stays(tmp_path / "r") == set()
     assert figures(again(tmp_path / "r")) == figures(whole)
+
+
+def test_half_files_of_killed_writers_go_when_the_run_is_reported_again(tmp_path: Path) -> None:
+    run(tmp_path / "r", "all")
+    for name in ("report.html", "chunks.parquet"):
+        (tmp_path / "r" / f"{name}.0123456789abcdef.partial").write_bytes(b"half")
+    _judge_again(tmp_path / "r", Asked(), [], as_json=True)
+    assert len([*(tmp_path / "r").glob("*.partial")]) == 2, "gate changes nothing"
+    _judge_again(tmp_path / "r", Asked(), [], as_json=True, rewrite=True)
+    assert not [*(tmp_path / "r").glob("*.partial")]
 
 
 def test_a_disk_without_room_for_the_rest_keeps_everything_and_the_report_says_so(

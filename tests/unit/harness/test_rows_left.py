@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from plimsoll.harness.distributed.left import check
 from plimsoll.harness.distributed.own_rows import OwnRows, facts_of
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import write_segment
+from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.accounts import ended, planned
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.job import prepare
@@ -32,8 +35,10 @@ from plimsoll.scenarios.plan.blocks import Survey, joined
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records import records as rec
+from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import COLUMNS, Records, Status, from_columns
 from plimsoll.slo.validity.accounts import digests
+from tests.command import invoke
 
 MS = 1_000_000
 SHARDS, MINE = 3, ((0, 2), (1,))
@@ -209,6 +214,53 @@ def test_what_needs_rows_is_refused_before_the_load(
     assert not (tmp_path / "r").exists()
     check(prepare(None, {"protocol": "null"}, Asked(), [], tmp_path / "s", ["plimsoll"]))
     assert (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("name", protocols())
+def test_a_protocol_whose_rows_tell_of_sessions_is_refused_before_the_load(name: str, tmp_path: Path) -> None:
+    """Every WebSocket has a session of its own, and so has whatever speaks or is spoken to."""
+    spec = protocols()[name]
+    live = "over_websocket" in getattr(spec.build, "__qualname__", "") or name.endswith(
+        ("-tts", "-speech", "-realtime")
+    )
+    assert (spec.sessions or spec.source == "audio") == (live or spec.source == "audio")
+    scenario = with_flags(None, url="http://127.0.0.1:1", protocol=name)
+    made = prepare(None, {"protocol": "null"}, Asked(), [], tmp_path / "r", ["plimsoll"])
+    job = replace(made.job, scenario=scenario.model_copy(update={"source": scenario_of().source}))
+    if not spec.sessions and spec.source != "audio":
+        check(replace(made, job=job))
+        return
+    with pytest.raises(HarnessFault, match=rf"--leave-rows: .*sessions or speech \(protocol {name}\)") as refused:
+        check(replace(made, job=job))
+    assert refused.value.code == 2
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_recording_with_queries_of_several_samples_is_refused_before_the_load(tmp_path: Path) -> None:
+    for per_query, name in ((2, "several"), (1, "one")):
+        rows = from_columns(
+            6, query_id=np.arange(6) // per_query, sample_ix=np.arange(6) % per_query, due_ns=np.arange(6) * MS
+        )
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / "requests.parquet").open("wb") as file:
+            tables.write([rows], "r", file, io.BytesIO())
+        flags = {"protocol": "null", "trace": str(tmp_path / name)}
+        made = prepare(None, flags, Asked(), [], tmp_path / f"r{name}", ["plimsoll"])
+        if per_query == 1:
+            check(made)
+            continue
+        with pytest.raises(HarnessFault, match=r"--leave-rows: .*queries of several samples"):
+            check(made)
+
+
+@pytest.mark.parametrize("verb", ["search", "sweep", "compare", "coldstart", "replay"])
+def test_verbs_that_need_the_rows_of_their_runs_refuse_to_leave_them(verb: str) -> None:
+    done = invoke(verb, "--leave-rows", "--locust-master", "--expect-workers", "x")
+    assert isinstance(done.exception, HarnessFault)
+    assert done.exception.code == 2
+    left, agents, *_ = done.exception.errors
+    assert left == f"--leave-rows: {verb} needs the rows here; only `plimsoll run` can do without them. Leave it out"
+    assert agents.startswith("--expect-workers: ")
 
 
 def test_rows_are_left_with_agents_only() -> None:

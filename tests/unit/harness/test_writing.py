@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +67,29 @@ def test_what_can_t_be_written_whole_leaves_the_old_file_and_nothing_else(tmp_pa
         writing.whole(path, breaks_off)
     assert path.read_bytes() == b"old"
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_what_killed_writers_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    code = "import sys, time; from pathlib import Path; from plimsoll.harness.process import writing\n"
+    code += "def half(file):\n file.write(b'x' * 9999); file.flush(); print(flush=True); time.sleep(99)\n"
+    code += "writing.whole(Path(sys.argv[1]), half)"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / name)], stdout=subprocess.PIPE) for name in "ab"
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        writers[0].kill()
+        writers[0].wait()
+        (tmp_path / "my.partial").write_text("mine")
+        assert len([*tmp_path.glob("a.*.partial")]) == 1
+        writing.tidy(tmp_path)
+        assert sorted(path.name[:2] for path in tmp_path.iterdir()) == ["b.", "my"]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
 
 
 def test_files_have_the_mode_that_the_user_s_umask_leaves(tmp_path: Path) -> None:

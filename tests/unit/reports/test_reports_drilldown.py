@@ -29,10 +29,11 @@ from plimsoll.reports.parts.charts import (
     timeline,
 )
 from plimsoll.reports.parts.parts import MAX_BUCKETS
-from plimsoll.reports.sections.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part, shape
+from plimsoll.reports.sections.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part
 from plimsoll.reports.sections.slowest import MAX_SLOWEST, slowest_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
+from plimsoll.slo.verdict.counts import shape
 
 
 def mapped(rows: Records, name: str = "ttft") -> Heatmap | None:

@@ -78,6 +78,14 @@ def test_queries_alone_are_exact() -> None:
     assert spec.with_flags(kind="offline", queries=7).build(3).n_samples == 7
 
 
+@pytest.mark.parametrize("kind", ["server", "concurrency", "single_stream", "offline"])
+@pytest.mark.parametrize(("flag", "name"), [("queries", "--queries"), ("max_queries", "--max-queries")])
+def test_one_impossible_number_of_queries_is_one_error(kind: str, flag: str, name: str) -> None:
+    for most in (0, -3):
+        (said,) = errors_of(kind=kind, **{flag: most})
+        assert said == f"{name}: is {most}. Give a value at least 1."
+
+
 def test_duration_and_queries_together_are_both_minima() -> None:
     assert stop_of(kind="concurrency", duration="5s", queries=7) == (7, 5 * S, None, None)
 

@@ -4,6 +4,7 @@ shared.
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def test_times_of_an_epoch_keep_every_nanosecond(tmp_path: Path) -> None:
         ("time,input_tokens\n1,x\nsoon,3\nnan,1\n",
             r"a.csv:2: input_tokens is 'x'.*\n.*:3: time is 'soon'.*\n.*:4: time is 'nan'"),
         ("time\n", "no requests in it"),
+        ("time,input_tokens, time\n1,2,3\n", r"a.csv:1: columns 1 and 3 are both called 'time'\. Give each a name"),
         ('{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": "no"}\n{oops\n[]\n',
             r":1: hash_ids.*\n.*:2: not JSON.*\n.*:3: not an object"),
         ('{"time": true}\n', "time is missing"),
@@ -102,6 +104,18 @@ def test_folders_and_missing_files_say_what_to_give(tmp_path: Path) -> None:
             read(path, "params.trace", form)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"params.trace is not given"):
         built()
+
+
+@pytest.mark.parametrize("form", ["auto", "csv", "jsonl", "mooncake"])
+def test_a_compressed_file_is_called_one(tmp_path: Path, form: str) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"time\n1\n"))
+    with pytest.raises(spec.ScenarioError, match=r"params.trace: .*a.csv.gz is compressed \(gzip\), .* Unpack it"):
+        read(tmp_path / "a.csv.gz", "params.trace", form)  # type: ignore[arg-type]
+
+
+def test_columns_without_a_name_may_be_many(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,,\n1,x,y\n2,x,y\n")
+    assert read(tmp_path / "a.csv", "x").rows().at_ns.tolist() == [0, S]
 
 
 @pytest.mark.parametrize("junk", [b"\0\0\0", b"\xff\xfe{", b'{"a":' * 5000, b"time\n" + b"\0,\n" * 3, b'"\n"' * 9])
