@@ -180,7 +180,8 @@ static void *watch(void *unused) {
                 __atomic_store_n(&other, least, __ATOMIC_RELAXED);
             }
         }
-        nanosleep(&(struct timespec){0, TICK_NS}, NULL);
+        size_t half = __atomic_load_n(&other, __ATOMIC_RELAXED) + resident_limit / 2;
+        nanosleep(&(struct timespec){0, resident(statm) > half ? TICK_NS / 4 : TICK_NS}, NULL);
     }
     return NULL;
 }
