@@ -17,10 +17,10 @@ LEAST = 4 << 20
 #: So many bytes of large arrays stay in memory before others go to disk.
 IN_MEMORY = 48 << 20
 #: About so many bytes of those on disk are in memory at a time.
-RESIDENT = 96 << 20
+RESIDENT = 48 << 20
 
 
-def on_disk(near: Path) -> Path | None:
+def on_disk(near: Path, in_memory: int = IN_MEMORY) -> Path | None:
     """Have large arrays that this thread makes from now on live on disk, in a temporary folder or in ``near``.
 
     Returns the folder; None: arrays stay in memory.
@@ -31,7 +31,7 @@ def on_disk(near: Path) -> Path | None:
         return None
     for folder in (Path(tempfile.gettempdir()), near, Path("/var/tmp")):
         with contextlib.suppress(OSError, ValueError):
-            _scratch.install(os.fspath(folder.absolute()), LEAST, IN_MEMORY, RESIDENT)
+            _scratch.install(os.fspath(folder.absolute()), LEAST, in_memory, RESIDENT)
             return folder
     return None
 

@@ -159,7 +159,7 @@ def seal(
         sealed = _sealed_elsewhere(sealed, write, error)
     arrays.let_go()
     if sealed.whole:
-        make_room(sealed.directory.path)
+        make_room(sealed.directory.path, in_memory=0)
     records = tables.load(sealed.directory.path) if sealed.whole else rec.concat([*rows])
     sealed = replace(sealed, facts=rows.facts(sealed.facts))
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
@@ -282,12 +282,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def make_room(path: Path) -> None:
+def make_room(path: Path, in_memory: int = arrays.IN_MEMORY) -> None:
     """Have large arrays live on disk from now on, for what this thread or task does, where the rows in ``path`` fill
-    large files. Raises OSError.
+    large files; so many bytes of them ``in_memory``: none of what lasts, as columns do. Raises OSError.
     """
     if sum(file.stat().st_size for file in path.glob("*.parquet")) > _LARGE:
-        arrays.on_disk(path)
+        arrays.on_disk(path, in_memory)
 
 
 def is_left(path: Path) -> bool:
@@ -354,7 +354,7 @@ def open_sealed(path: Path, left: bool = False) -> Sealed:
         facts = GeneratorFacts.from_json(generator.get("facts"))
         counted = Sums()
         held = retention.read(path)
-        make_room(path)
+        make_room(path, in_memory=0)
         records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples", "share")}

@@ -352,7 +352,4 @@ def reading(records: Records, pace_ns: int = PACE_NS) -> Met:
 
 def first_chunk(records: Records) -> IntArray:
     """int64[n]: when the first chunk came; -1 without one."""
-    has = np.diff(records.chunk_offsets) > 0
-    first = np.full(len(records), -1, np.int64)
-    first[has] = records.chunk_ns[records.chunk_offsets[:-1][has]]
-    return first
+    return records.chunks.ends[0]

@@ -176,13 +176,13 @@ def _picked(values: FloatArray, wanted: BoolArray) -> IntArray:
 
 def _of_gaps(records: Records, of: Successes) -> dict[str, Figures]:
     """The variants that pool the gaps of all requests; all three interpolate, so one selection serves them."""
-    first, last = records.chunk_offsets[:-1][of.rows], records.chunk_offsets[1:][of.rows] - 1
-    several = last > first
-    n = int((last - first)[several].sum())
+    chunks = np.diff(records.chunk_offsets)[of.rows]
+    n = int(np.maximum(chunks - 1, 0).sum())
     if not n:
         return {}
     # The gaps of a request add up to the time from its first chunk to its last.
-    total = int((records.chunk_ns[last[several]] - records.chunk_ns[first[several]]).sum())
+    first, last = records.chunks.ends
+    total = int((last - first)[of.rows].sum())
     peers = [peer for peer in CATALOGUE.values() if peer.sample == "gaps"]
     percentiles = summary(peers[0], _ordered(lambda: gaps(records, of.rows), n)).percentiles
     return {peer.name: Figures(peer, n, total / n, percentiles) for peer in peers}

@@ -167,6 +167,20 @@ class Lists:
         """The values of the rows from ``begin`` to ``end``."""
         return self.values[self.offsets[begin] : self.offsets[end]]
 
+    @cached_property
+    def ends(self) -> tuple[IntArray, IntArray]:
+        """(first, last) int64[n] of each list, -1 of an empty one.
+
+        All values are copied, some at a time: to pick one a row would bring the pages of all into memory at once.
+        """
+        found = np.full((2, len(self)), -1)
+        for begin, end in blocks(self.offsets) if self.offsets[-1] else ():
+            values, at = self.part(begin, end).copy(), self.offsets[begin : end + 1] - self.offsets[begin]
+            has = np.flatnonzero(at[1:] > at[:-1])
+            found[0, begin + has], found[1, begin + has] = values[at[has]], values[at[has + 1] - 1]
+        found.setflags(write=False)
+        return found[0], found[1]
+
     def select(self, rows: Rows) -> Lists:
         """The lists of these rows."""
         return _Picked(self, rows)

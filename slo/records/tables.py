@@ -496,8 +496,7 @@ class _Lists:
 
     def __init__(self, name: str, n: int, size: int) -> None:
         self.name, self.size, self.span = name, size, (0, 0)
-        none = np.broadcast_to(np.int64(0), (n + 1,))
-        self._values, self._offsets = np.empty(size, np.int64), np.zeros(n + 1, np.int64) if size else none
+        self._values, self._offsets = np.empty(0, np.int64), np.broadcast_to(np.int64(0), (n + 1,))
         self._row = self._at = 0
 
     def add(self, values: IntArray, offsets: IntArray) -> None:
@@ -510,7 +509,9 @@ class _Lists:
         low, high = span_of(values)
         least, most = self.span if self._at else (low, high)
         self.span = (min(low, least), max(high, most)) if len(values) else self.span
-        if self.size:
+        if len(values) and not len(self._values):
+            self._values, self._offsets = np.empty(self.size, np.int64), np.zeros(len(self._offsets), np.int64)
+        if len(self._values):
             self._offsets[self._row + 1 : self._row + len(offsets)] = offsets[1:] + self._at
             self._values[self._at : self._at + len(values)] = values
         self._row, self._at = self._row + len(offsets) - 1, self._at + len(values)

@@ -3,7 +3,8 @@
  * An array of some megabytes, once a process holds enough of them, gets its memory from a file without a name, mapped
  * shared: its pages belong to the page cache, so a process that works through 100 GB of arrays needs no more memory
  * than it looks at. A thread of its own lets go of the pages when more than so many are resident; their content stays
- * where it is. Small arrays, and all where no disk takes the file, are numpy's own business.
+ * where it is. Small arrays, and all where no disk takes the file, are numpy's own business. What is freed is used
+ * again: a page that is new to the process costs more than most sums over it.
  *
  * numpy hands its allocator over by PyDataMem_SetHandler (NEP 49); places in its table of functions are part of its
  * ABI. Reserved space (fallocate) and not just a hole: writing to a hole on a full disk would end the process.
@@ -21,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,7 +44,7 @@ typedef struct {
 } Handler;
 
 enum { SET_HANDLER = 304, GET_HANDLER = 305 };
-enum { MOST = 4096, KEPT = 6, TICK_NS = 1000000, SEEN = 16 };
+enum { MOST = 4096, KEPT = 6, TICK_NS = 1000000, SLICE_NS = 100000, SEEN = 16 };
 #define PAGE ((size_t)4096)
 #define LARGE ((size_t)1 << 20)
 #define TMPFS 0x01021994
@@ -50,7 +53,7 @@ enum { MOST = 4096, KEPT = 6, TICK_NS = 1000000, SEEN = 16 };
 typedef struct {
     char *at;
     size_t size;
-    int free;
+    int free, in_memory;
 } Mapping;
 
 static Handler *numpys; /* where small arrays come from */
@@ -60,7 +63,7 @@ static Mapping mappings[MOST];
 static int n_mappings;
 static char folder[4096];
 static size_t threshold, budget, resident_limit;
-static size_t anonymous; /* bytes of large arrays that are numpy's own */
+static size_t anonymous; /* bytes of large arrays that are in no file */
 static size_t mapped, peak_mapped;
 static int statm = -1;   /* /proc/self/statm */
 static size_t at_first, other; /* resident pages of libraries, in bytes: when this began, and of late */
@@ -88,15 +91,38 @@ static int nameless_file(size_t size) {
 
 static size_t rounded(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
 
-/* The freed mapping of nearly the size that was let go of last is used again: its pages are there. Call with the lock
- * held. */
+/* The freed mapping of nearly the size that was let go of last is used again: its pages are there, for certain if it
+ * is in memory. Call with the lock held. */
 static char *again(size_t size) {
+    int found = -1;
     for (int i = n_mappings - 1; i >= 0; i--)
-        if (mappings[i].free && mappings[i].size >= size && mappings[i].size - size <= size / 4) {
-            mappings[i].free = 0;
-            return mappings[i].at;
-        }
-    return NULL;
+        if (mappings[i].free && mappings[i].size >= size && mappings[i].size - size <= size / 4 &&
+            (found < 0 || mappings[i].in_memory > mappings[found].in_memory))
+            found = i;
+    if (found < 0) return NULL;
+    mappings[found].free = 0;
+    return mappings[found].at;
+}
+
+/* Unmap one. Call with the lock held. */
+static void drop(int i) {
+    munmap(mappings[i].at, mappings[i].size);
+    if (mappings[i].in_memory)
+        __atomic_sub_fetch(&anonymous, mappings[i].size, __ATOMIC_RELAXED);
+    else
+        mapped -= mappings[i].size;
+    memmove(&mappings[i], &mappings[i + 1], (size_t)(n_mappings - i - 1) * sizeof *mappings);
+    n_mappings--;
+}
+
+/* Whether so many bytes may be in memory: the oldest freed ones make room. Call with the lock held. */
+static int fits(size_t size) {
+    for (int i = 0; size <= budget && i < n_mappings;)
+        if (__atomic_load_n(&anonymous, __ATOMIC_RELAXED) + size > budget && mappings[i].free && mappings[i].in_memory)
+            drop(i);
+        else
+            i++;
+    return __atomic_load_n(&anonymous, __ATOMIC_RELAXED) + size <= budget;
 }
 
 /* -- pages ------------------------------------------------------------------------------------------------------- */
@@ -116,13 +142,27 @@ static int relieve(size_t limit) {
     int fd = __atomic_load_n(&statm, __ATOMIC_RELAXED);
     if (fd < 0 || resident(fd) <= __atomic_load_n(&other, __ATOMIC_RELAXED) + limit) return 0;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < n_mappings; i++) madvise(mappings[i].at, mappings[i].size, MADV_DONTNEED);
+    for (int i = 0; i < n_mappings; i++)
+        if (!mappings[i].in_memory) madvise(mappings[i].at, mappings[i].size, MADV_DONTNEED);
     pthread_mutex_unlock(&lock);
     return 1;
 }
 
+/* Have the kernel let this thread run soon after it wakes, for short times (Linux 6.12; elsewhere nothing changes). */
+static void run_promptly(void) {
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t slice_ns, deadline, period;
+    } wanted = {sizeof wanted, 0, 0x08, getpriority(PRIO_PROCESS, 0), 0, SLICE_NS, 0, 0}; /* the policy stays */
+    syscall(SYS_sched_setattr, 0, &wanted, 0);
+}
+
 static void *watch(void *unused) {
     (void)unused;
+    run_promptly();
     /* Of libraries: the least that was left of late, because others touch arrays while this lets go of them. */
     size_t left[SEEN];
     int seen = 0;
@@ -140,7 +180,8 @@ static void *watch(void *unused) {
                 __atomic_store_n(&other, least, __ATOMIC_RELAXED);
             }
         }
-        nanosleep(&(struct timespec){0, TICK_NS}, NULL);
+        size_t half = __atomic_load_n(&other, __ATOMIC_RELAXED) + resident_limit / 2;
+        nanosleep(&(struct timespec){0, resident(statm) > half ? TICK_NS / 4 : TICK_NS}, NULL);
     }
     return NULL;
 }
@@ -148,26 +189,31 @@ static void *watch(void *unused) {
 static char *map(size_t wanted, int zeroed) {
     size_t size = rounded(wanted);
     char *at = NULL;
-    relieve(resident_limit + resident_limit / 2); /* on a busy host the watcher may be late */
     pthread_mutex_lock(&lock);
     at = again(size);
-    int full = n_mappings == MOST;
+    int full = n_mappings == MOST, in_memory = at == NULL && fits(size);
     pthread_mutex_unlock(&lock);
     if (at != NULL && zeroed) memset(at, 0, wanted);
     if (at != NULL || full) return at;
-    int fd = nameless_file(size);
-    if (fd < 0) return NULL;
-    at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    close(fd);
+    int fd = in_memory ? -1 : nameless_file(size);
+    if (fd < 0 && !in_memory) return NULL;
+    at = mmap(NULL, size, PROT_READ | PROT_WRITE, in_memory ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED | MAP_NORESERVE,
+              fd, 0);
+    if (fd >= 0) close(fd);
     if (at == MAP_FAILED) return NULL;
+    /* Where the disk's pages may be large, an array has one fault where it had 512. */
+    madvise(at, size, MADV_HUGEPAGE);
     pthread_mutex_lock(&lock);
     if (n_mappings == MOST) {
         pthread_mutex_unlock(&lock);
         munmap(at, size);
         return NULL;
     }
-    mappings[n_mappings++] = (Mapping){at, size, 0};
-    mapped += size;
+    mappings[n_mappings++] = (Mapping){at, size, 0, in_memory};
+    if (in_memory)
+        __atomic_add_fetch(&anonymous, size, __ATOMIC_RELAXED);
+    else
+        mapped += size;
     if (mapped > peak_mapped) peak_mapped = mapped;
     pthread_cond_signal(&wake);
     pthread_mutex_unlock(&lock);
@@ -182,16 +228,11 @@ static int place_of(const void *ptr) {
     return -1;
 }
 
-/* Unmap the oldest freed ones but the last few. Call with the lock held. */
+/* Unmap the oldest freed ones but the last few, and those in memory. Call with the lock held. */
 static void forget(void) {
     int kept = 0;
-    for (int i = n_mappings - 1; i >= 0; i--) {
-        if (!mappings[i].free || ++kept <= KEPT) continue;
-        munmap(mappings[i].at, mappings[i].size);
-        mapped -= mappings[i].size;
-        memmove(&mappings[i], &mappings[i + 1], (size_t)(n_mappings - i - 1) * sizeof *mappings);
-        n_mappings--;
-    }
+    for (int i = n_mappings - 1; i >= 0; i--)
+        if (mappings[i].free && !mappings[i].in_memory && ++kept > KEPT) drop(i);
 }
 
 static int unmap(void *ptr) {
@@ -210,10 +251,6 @@ static int unmap(void *ptr) {
 
 /* -- numpy's face ------------------------------------------------------------------------------------------------ */
 
-static int wants_file(size_t size) {
-    return size >= threshold && __atomic_load_n(&anonymous, __ATOMIC_RELAXED) + size > budget;
-}
-
 static void *counted(void *ptr) {
     if (ptr != NULL) {
         size_t size = malloc_usable_size(ptr);
@@ -231,7 +268,8 @@ static void uncounted(void *ptr, size_t hint) {
 static void *our_malloc(void *ctx, size_t size) {
     (void)ctx;
     if (size < LARGE) return numpys->allocator.malloc(numpys->allocator.ctx, size);
-    if (wants_file(size)) {
+    relieve(resident_limit); /* on a busy host the watcher may be late */
+    if (size >= threshold) {
         void *at = map(size, 0);
         if (at != NULL) return at;
     }
@@ -243,7 +281,8 @@ static void *our_calloc(void *ctx, size_t n, size_t size) {
     size_t whole;
     if (__builtin_mul_overflow(n, size, &whole)) return NULL;
     if (whole < LARGE) return numpys->allocator.calloc(numpys->allocator.ctx, n, size);
-    if (wants_file(whole)) {
+    relieve(resident_limit);
+    if (whole >= threshold) {
         void *at = map(whole, 1);
         if (at != NULL) return at;
     }

@@ -49,6 +49,9 @@ def same(picked: Records, whole: Made, rows: list[int]) -> None:
     for name in (*COLUMNS, *SESSION_COLUMNS):
         assert picked[name].tolist() == [int(records[name][row]) for row in rows], name
     expected = [time for row in rows for time in chunks[row]]
+    first, last = (ends.tolist() for ends in picked.chunks.ends)
+    assert first == [min(chunks[row], default=-1) for row in rows]
+    assert last == [max(chunks[row], default=-1) for row in rows]
     assert picked.chunk_ns.tolist() == expected
     assert np.diff(picked.chunk_offsets).tolist() == [len(chunks[row]) for row in rows]
     assert picked.ragged("word_lag_ns")[0].tolist() == (expected if records.session is not None else [])

@@ -73,6 +73,24 @@ def test_memory_that_comes_back_is_zero_where_zeros_are_asked_for_and_resizes_ke
     said(code, tmp_path)
 
 
+def test_what_is_freed_in_memory_is_used_again_or_makes_room_and_is_never_let_go_of(tmp_path: Path) -> None:
+    code = """
+    _scratch.install(tempfile.gettempdir(), MB, 50 * MB, MB)
+    first = np.ones(2 * MB)
+    at = first.ctypes.data
+    del first
+    again = np.full(2 * MB, 3.0)
+    assert again.ctypes.data == at and _scratch.held() == (0, 0, 16 * MB)
+    on_disk = [np.full(8 * MB, factor) for factor in range(4)]  # 64 MB each: no budget holds them
+    assert _scratch.held() == (256 * MB, 256 * MB, 16 * MB)
+    assert all((one == factor).all() for factor, one in enumerate(on_disk)) and (again == 3.0).all()
+    del again
+    large = np.ones(5 * MB)
+    assert _scratch.held() == (256 * MB, 256 * MB, 40 * MB) and large.sum() == 5 * MB
+    """
+    said(code, tmp_path)
+
+
 def test_random_work_gives_the_same_bits_with_and_without(tmp_path: Path) -> None:
     code = """
     def work(seed):
