@@ -89,7 +89,7 @@ def test_every_format_shows_them() -> None:
     text = plain(render_terminal(found)).decode()
     line = next(line for line in text.splitlines() if line.startswith("batch"))
     assert line.split() == ["batch", "400", "10", "%", "10", "%", "90", "%", "212", "503", "ms", "∞"]
-    assert "By class" in formats()["markdown"].render(found).decode()
+    assert "| class |" in formats()["markdown"].render(found).decode()
     rows = list(csv.DictReader(io.StringIO(formats()["csv"].render(found).decode())))
     chat = next(row for row in rows if (row["metric"], row["rows"]) == ("latency", "class=chat"))
     assert (chat["n"], chat["p50"]) == ("800", str(22 * MS))
