@@ -34,6 +34,7 @@ from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, Keep, format_duration
+from plimsoll.scenarios.text.labels import Labels
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
@@ -165,6 +166,10 @@ class Scenario(BaseModel):
         default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
 
+    labels: Labels | None = Field(
+        default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
+    )
+
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:
         if self.mode == "accuracy" and self.kind == "replay":
@@ -241,7 +246,10 @@ class Scenario(BaseModel):
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
-        return self.model_dump(mode="json", by_alias=True)
+        mapping = self.model_dump(mode="json", by_alias=True)
+        if self.labels is None:
+            del mapping["labels"]  # files of runs without labels stay as they were
+        return mapping
 
 
 # -- a mapping becomes a Scenario, or a list of everything that is wrong with it -----------------------------------
