@@ -19,7 +19,7 @@ from plimsoll.harness.clock import Clock
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.secrecy.redaction import cut, redact
 from plimsoll.harness.transport.held import WORST, oversized, reading, text_cost, waiting
-from plimsoll.harness.transport.outcome import LONGEST
+from plimsoll.harness.transport.outcome import LONGEST, REFUSED, keep_retry_after
 from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import (
     COLUMNS,
@@ -404,6 +404,8 @@ class Recorder:
         if exchange.status not in _UNFAILED:
             self.failed += 1
             self.bad += exchange.phase == 0
+            if exchange.status == REFUSED:
+                keep_retry_after(exchange)
         if exchange.phase == 0:
             self.measured += 1
             self._fresh.add(exchange)

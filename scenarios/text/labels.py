@@ -30,7 +30,7 @@ RESERVED = frozenset(
             "status",
             "code",
         ),
-        *("prompt_tokens", "output_tokens", "cached_tokens", "retry_after", "admitted", "refused", "code"),
+        *("prompt_tokens", "output_tokens", "admitted", "refused", "code"),
     )
 )
 #: Headers that hold credentials: their values are nobody's label.

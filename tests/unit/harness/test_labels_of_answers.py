@@ -13,12 +13,17 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.generator import labels as module
 from plimsoll.harness.generator.labels import Capture, mistakes
+from plimsoll.harness.generator.recorder import Recorder
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.job import check_file
 from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.spec import ScenarioError
+from plimsoll.slo.records.records import Records, Status
 from tests.finished import finished
+from tests.virtual_time import VirtualClock
 
 
 def said(exchange: Exchange, label: str, framed: str = "") -> Any:
@@ -163,3 +168,76 @@ def test_a_file_names_the_line_of_a_label_that_its_protocol_can_not_have(tmp_pat
     path.write_text("kind: server\ntarget: {protocol: 'null'}\nlabels:\n  a: header x\n", encoding="utf-8")
     with pytest.raises(HarnessFault, match=r"s\.yaml:4: labels\.a: answers of null have no header. Leave the label"):
         check_file(str(path))
+
+
+OPENAI = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 7}}
+DEEPSEEK = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 2}
+CHUNK = {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}
+WHOLE = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}
+CLAUDE = {"input_tokens": 2, "output_tokens": 1, "cache_read_input_tokens": 7}
+RESPONSE = {"object": "response", "status": "completed",
+            "usage": {"input_tokens": 9, "output_tokens": 1, "input_tokens_details": {"cached_tokens": 7}}}  # fmt: skip
+LLAMA = {"content": "a", "stop": True, "stop_type": "eos", "tokens_evaluated": 9, "timings": {"cache_n": 7}}
+SAYING: list[tuple[str, list[Any] | dict[str, Any]]] = [
+    ("openai-chat", [CHUNK, {"choices": [], "usage": OPENAI}]),
+    ("openai-chat", {**WHOLE, "usage": OPENAI}),
+    ("openai-chat", [CHUNK, {"choices": [], "usage": DEEPSEEK}]),
+    ("openai-completions", {**WHOLE, "usage": {"prompt_tokens": 9, "cached_tokens": 7}}),
+    ("openai-responses", RESPONSE),
+    ("openai-responses", [{"type": "response.completed", "response": RESPONSE}]),
+    ("anthropic-messages", {"type": "message", "content": [{"text": "a"}], "stop_reason": "x", "usage": CLAUDE}),
+    ("anthropic-messages", [{"type": "message_start", "message": {"usage": CLAUDE}}, {"type": "message_stop"}]),
+    ("llamacpp-completion", LLAMA),
+    ("llamacpp-completion", [LLAMA]),
+]
+
+
+def settled(name: str, answer: list[Any] | dict[str, Any]) -> Exchange:
+    client = protocols()[name].build(Target("http://h:1", name, "m"), None)
+    streamed = isinstance(answer, list)
+    body = stream(*answer) if streamed else json.dumps(answer).encode()
+    exchange = finished([body], content_type="text/event-stream" if streamed else "application/json")
+    exchange.request = client.encode(Payload(prompt="a", max_output_tokens=3))
+    client.settle(exchange)
+    return exchange
+
+
+@pytest.mark.parametrize(("name", "answer"), SAYING)
+def test_prompt_tokens_from_a_cache_are_a_label_wherever_a_vendor_says_them(name: str, answer: Any) -> None:
+    assert settled(name, answer).labels == {"cached_tokens": 7}
+
+
+@pytest.mark.parametrize(
+    "usage", [None, {}, {"prompt_tokens_details": None}, {"cached_tokens": "7"}, {"cached_tokens": -1}]
+)
+def test_an_answer_that_does_not_say_has_no_such_label(usage: Any) -> None:
+    assert settled("openai-chat", {**WHOLE, "usage": usage}).labels is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "120"}, 120),
+        ({"retry-after": " 0 "}, 0),
+        ({"retry-after": "Mon, 23 Nov 2026 16:00:09 GMT", "date": "Mon, 23 Nov 2026 16:00:00 GMT"}, 9),
+        ({"retry-after": "Mon, 23 Nov 2026 15:00:09 GMT", "date": "Mon, 23 Nov 2026 16:00:00 GMT"}, 0),
+        ({"retry-after": "Mon, 23 Nov 2026 16:00:09 GMT"}, None),
+        ({"retry-after": "soon", "date": "Mon, 23 Nov 2026 16:00:00 GMT"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "9" * 40}, None),
+        ({}, None),
+    ],
+)
+def test_a_refused_request_keeps_how_long_it_was_told_to_wait(headers: dict[str, str], seconds: int | None) -> None:
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    kept: list[Records] = []
+    recorder = Recorder(VirtualClock(), lambda _: None, lambda: 1 << 62, kept.append, 0)
+    for status in (Status.REFUSED, Status.HTTP):
+        recorder.keep(finished([], code=429, headers=pairs, status=status))
+    recorder.flush()
+    (rows,) = kept
+    if seconds is None:
+        assert rows.labels is None
+    else:
+        assert rows.labels is not None
+        assert rows.labels.columns["retry_after"].tolist() == [seconds, -1]
