@@ -5,6 +5,7 @@ A source makes payloads; a client encodes them to wire bytes, ahead of time. Not
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,8 +31,14 @@ class Payload:
     id: str | None = None
 
 
+#: What a data set says of each sample under a key: a text, a number, or nothing.
+Said = Mapping[str, Sequence[str | float | None]]
+
+
 class PayloadSource(Protocol):
-    """A finite, seeded library of samples, indexable in any order."""
+    """A finite, seeded library of samples, indexable in any order. One that was made with the keys of labels has
+    ``labels``, a ``Said`` of those keys.
+    """
 
     def __len__(self) -> int: ...
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll.documents import files
-from plimsoll.scenarios.samples.payload import Payload, require_index
+from plimsoll.scenarios.samples.payload import Payload, Said, require_index
 from plimsoll.scenarios.samples.recording import Spool
 from plimsoll.scenarios.text.document import ScenarioError
 
@@ -28,11 +28,12 @@ _AT_ONCE = 1 << 13
 class PayloadFile:
     """``make``: a payload of an entry's value. ``file`` is for whoever finds the entries and adds their payloads.
 
-    ``filtered`` says how many entries of the file were left out, by reason. Raises OSError.
+    ``filtered`` says how many entries of the file were left out, by reason; ``labels``: see ``PayloadSource``. Raises
+    OSError.
     """
 
-    def __init__(self, path: Path, make: Callable[[Any], Payload]) -> None:
-        self._path, self._make = path, make
+    def __init__(self, path: Path, make: Callable[[Any], Payload], labels: Said | None = None) -> None:
+        self._path, self._make, self.labels = path, make, labels or {}
         self.file = files.opened(path)
         weakref.finalize(self, self.file.close)
         self._stamp = self._found()

@@ -1,10 +1,11 @@
 """JSON Lines: your own samples, one object a line, with ``prompt`` or ``messages`` or ``data``.
 
 ``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each with an
-optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``reference``: the expected answer. Every bad line
-is reported; none is skipped.
+optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``reference``: the expected answer. Keys that the
+scenario's ``labels`` name may stand beside them. Every bad line is reported; none is skipped.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.plugins import Source
-from plimsoll.scenarios.samples.lines import cap, each_place, require_object
+from plimsoll.scenarios.samples.lines import cap, each_place, require_object, scalar, without_values
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.samples.payload_file import PayloadFile
 from plimsoll.scenarios.samples.reference import checked
@@ -34,26 +35,40 @@ class JsonLines(BaseModel):
 
 
 def _build(params: JsonLines, seed: int) -> PayloadFile:
+    return _labelled(params, seed, ())
+
+
+def _labelled(params: JsonLines, seed: int, keys: Collection[str]) -> PayloadFile:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
         raise ScenarioError([problem])
+    said: dict[str, list[str | float | None]] = {key: [] for key in keys}
+    known: dict[str | float | None, str | float | None] = {}
 
-    def of(entry: Any, where: str = "") -> Payload:
-        return _payload(entry, params.output_tokens)
+    def of(entry: Any) -> Payload:
+        return _payload(entry, params.output_tokens, keys)
 
-    made, errors = PayloadFile(path, of), list[str]()
-    for found in islice(each_place(made.file, path, of, errors), params.count):
+    def read(entry: Any, where: str) -> Payload:
+        payload = of(entry)
+        for key, values in said.items():
+            value = scalar(entry, key)
+            values.append(known.setdefault(value, value) if isinstance(value, str) else value)
+        return payload
+
+    made, errors = PayloadFile(path, of, said), list[str]()
+    for found in islice(each_place(made.file, path, read, errors), params.count):
         made.add(*found)
     if not len(made) and not errors:
         errors = [f"{path}: no samples in it. Write one JSON object a line."]
+    errors += without_values(path, said) if not errors else []
     if errors:
         raise ScenarioError(cap(errors, str(path)))
     return made
 
 
-def _payload(line: Any, output_tokens: int | None) -> Payload:
-    entry = require_object(line, _KEYS, '{"prompt": "..."}')
+def _payload(line: Any, output_tokens: int | None, keys: Collection[str] = ()) -> Payload:
+    entry = require_object(line, (*_KEYS, *keys), '{"prompt": "..."}')
     given = [key for key in ("prompt", "messages", "data") if key in entry]
     if len(given) != 1:
         raise ValueError(f"has {' and '.join(given) or 'no sample'}. Give exactly one of prompt, messages or data.")
@@ -91,5 +106,6 @@ SOURCE = Source(
     summary="Your own samples: a JSON Lines file of prompts, chats or data.",
     params=JsonLines,
     build=_build,
+    labelled=_labelled,
     sample_file='{"prompt": "What is a load line?", "max_output_tokens": 32}\n',
 )

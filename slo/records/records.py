@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.records.columns import Columns, Lists, Rows, as_type, constant, offsets_of, own
+from plimsoll.slo.records.labels import LabelTable, join_labels
 
-#: The second version holds the columns of live sessions; runs without them are written as the first.
-SCHEMA_VERSION = 2
+#: The second version holds the columns of live sessions, the third labels; runs without them are written as the first.
+SCHEMA_VERSION = 3
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -118,7 +119,8 @@ class Records:
     ``columns[name]`` has the dtype of ``COLUMNS[name]``. Chunk arrivals of row i are
     ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing); ``chunks`` are both,
     which picked rows make when they are asked for. ``errors`` and ``timings`` are string tables that the columns of
-    those names index. ``session``: the columns of live sessions, if any row has some.
+    those names index. ``session``: the columns of live sessions, ``labels``: what rows are told apart by, if any row
+    has some.
     ``kept``: what is known of these rows and takes long to find.
     """
 
@@ -127,6 +129,7 @@ class Records:
     errors: Sequence[str]
     timings: Sequence[str]
     session: SessionTable | None
+    labels: LabelTable | None
     kept: dict[object, Any] = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -138,6 +141,7 @@ class Records:
         timings: Sequence[str] = (),
         session: SessionTable | None = None,
         chunks: Lists | None = None,
+        labels: LabelTable | None = None,
     ) -> None:
         """``chunk_ns`` and ``chunk_offsets`` take the place of those of ``chunks``, where they are given."""
         if chunks is None or chunk_ns is not None or chunk_offsets is not None:
@@ -146,7 +150,7 @@ class Records:
                 held.offsets if chunk_offsets is None else chunk_offsets, held.values if chunk_ns is None else chunk_ns
             )
         given = {"columns": columns, "chunks": chunks, "errors": errors, "timings": timings, "session": session}
-        given["kept"] = {}
+        given |= {"labels": labels, "kept": {}}
         for name, value in given.items():
             object.__setattr__(self, name, value)
 
@@ -202,7 +206,7 @@ class Records:
     def without_chunks(self) -> Records:
         """The same rows without their chunk times, which are most of the memory of a long run."""
         none = Lists(np.broadcast_to(np.int64(0), (len(self) + 1,)), np.empty(0, np.int64))
-        return Records(self.columns, None, None, self.errors, self.timings, self.session, none)
+        return Records(self.columns, None, None, self.errors, self.timings, self.session, none, self.labels)
 
     def keeping(self, kept: BoolArray) -> Records:
         """The same rows, of which only those of ``kept`` bool[n] have their chunk times and what goes with them."""
@@ -225,7 +229,7 @@ class Records:
             lists = {name: made(*session.ragged[name]) for name in CHUNKED[1:]}
             session = SessionTable(session.columns, {**session.ragged, **lists}, session.slices)
         chunks = Lists(offsets, values, dropped=True)
-        return Records(self.columns, None, None, self.errors, self.timings, session, chunks)
+        return Records(self.columns, None, None, self.errors, self.timings, session, chunks, self.labels)
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Records:
         """The given rows with their chunks: a slice, bool[n], or integer positions in any order.
@@ -244,12 +248,37 @@ class Records:
             self.timings,
             None if self.session is None else self.session.select(picked),
             self.chunks.select(picked),
+            None if self.labels is None else self.labels.select(picked),
         )
 
     def with_columns(self, **columns: npt.NDArray[Any]) -> Records:
         """The same rows with these columns in place of theirs; each gets the schema's dtype and becomes read-only."""
         over = {name: own(column, COLUMNS[name]) for name, column in columns.items()}
-        return Records(ChainMap(over, self.columns), None, None, self.errors, self.timings, self.session, self.chunks)  # type: ignore[arg-type]
+        return self.over(ChainMap(over, self.columns))  # type: ignore[arg-type]
+
+    def over(
+        self,
+        columns: Mapping[str, npt.NDArray[np.generic]],
+        session: SessionTable | None = None,
+        chunks: Lists | None = None,
+    ) -> Records:
+        """The same rows with these columns, and where they are given this session and these chunks."""
+        return Records(
+            columns,
+            None,
+            None,
+            self.errors,
+            self.timings,
+            self.session if session is None else session,
+            self.chunks if chunks is None else chunks,
+            self.labels,
+        )
+
+    def labelled(self, labels: LabelTable | None) -> Records:
+        """The same rows with these labels. Raises ValueError for another number of rows."""
+        if labels is not None and len(labels) != len(self):
+            raise ValueError(f"{len(labels)} rows of labels for {len(self)} records; give one per record")
+        return Records(self.columns, None, None, self.errors, self.timings, self.session, self.chunks, labels)
 
     def table(self, name: str) -> Sequence[str]:
         """The string table that column ``error``, ``server_timing`` or ``slice`` indexes."""
@@ -321,7 +350,7 @@ def contradiction(records: Records, spans: Mapping[str, tuple[int, int]] = Mappi
         )
         if not fit or any(len(column) != n for column in records.columns.values()):
             return f"the lists of {name} are not those of {n} rows"
-    return None
+    return None if records.labels is None else records.labels.contradiction()
 
 
 def span_of(values: npt.NDArray[Any]) -> tuple[int, int]:
@@ -337,13 +366,14 @@ def from_arrays(
     errors: Sequence[str],
     timings: Sequence[str],
     session: SessionTable | None = None,
+    labels: LabelTable | None = None,
 ) -> Records:
     """Records of private, read-only arrays with the schema's dtypes; a given one that nobody may write to is kept."""
     fixed = {name: own(columns[name], dtype) for name, dtype in COLUMNS.items()}
     chunks = Lists(own(offsets), own(chunk_ns))
     if session is not None and len(session) != len(chunks):
         raise ValueError(f"{len(session)} session rows for {len(chunks)} records; give one per record")
-    return Records(MappingProxyType(fixed), None, None, tuple(errors), tuple(timings), session, chunks)
+    return Records(MappingProxyType(fixed), None, None, tuple(errors), tuple(timings), session, chunks, labels)
 
 
 _ZERO = frozenset(
@@ -359,6 +389,7 @@ def from_columns(
     timings: Sequence[str | None] | None = None,
     slices: Sequence[str | None] | None = None,
     ragged: Mapping[str, Sequence[Sequence[int]]] | None = None,
+    labels: Mapping[str, Sequence[str | int | None]] | None = None,
     **columns: Any,
 ) -> Records:
     """Records from what is known; the rest takes the schema's "did not happen".
@@ -366,14 +397,16 @@ def from_columns(
     A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0, ``n_chunks``
     is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE, counters of bytes 0,
     ``attempts`` 1 where ``sent_ns`` is given, everything else -1. ``errors``, ``timings`` and ``slices`` are one text
-    (or None) per row, ``ragged[name]`` one list per row. Session columns may be given like the others. Raises
-    ValueError for an unknown column or unequal lengths.
+    (or None) per row, ``ragged[name]`` one list per row, ``labels[name]`` a text or a number per row. Session
+    columns may be given like the others. Raises ValueError for an unknown column or unequal lengths.
     """
     unknown = sorted(set(columns) - {*COLUMNS, *SESSION_COLUMNS})
     if unknown:
         raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join((*COLUMNS, *SESSION_COLUMNS))}")
     rows_of_chunks = [list(row) for row in chunks] if chunks is not None else None
-    given = (rows_of_chunks, errors, timings, slices, *(ragged or {}).values(), *columns.values())
+    given = (
+        rows_of_chunks, errors, timings, slices, *(ragged or {}).values(), *(labels or {}).values(), *columns.values(),
+    )  # fmt: skip
     sized = [v for v in given if v is not None and not np.isscalar(v)]
     rows = n if n is not None else (len(sized[0]) if sized else 1)
     full: dict[str, Any] = {name: np.full(rows, 0 if name in _ZERO else -1) for name in COLUMNS}
@@ -393,7 +426,8 @@ def from_columns(
         raise ValueError(f"columns {', '.join(bad)} have another length than {rows}; give every column the same")
     flat = np.array([t for row in listed for t in row], np.int64)
     session = _session(own, slices, ragged, rows) if own or slices is not None or ragged else None
-    return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table, session)
+    named = None if labels is None else LabelTable.of(labels)
+    return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table, session).labelled(named)
 
 
 def _session(
@@ -445,7 +479,8 @@ def concat(parts: Sequence[Records]) -> Records:
     lengths = np.concatenate([np.diff(part.chunk_offsets) for part in parts])
     chunks = np.concatenate([part.chunk_ns for part in parts])
     session = join([part.session for part in parts], [len(part) for part in parts])
-    return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"], session)
+    labels = join_labels([part.labels for part in parts], [len(part) for part in parts])
+    return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"], session, labels)
 
 
 # -- live sessions -----------------------------------------------------------------------------------------------------

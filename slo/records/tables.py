@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from plimsoll.slo.records.cancelled import PHASES
 from plimsoll.slo.records.columns import Lists, blocks, offsets_of
+from plimsoll.slo.records.labels import LabelTable, column_of, label_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     LATER,
@@ -225,7 +226,8 @@ def to_tables(records: Records, request_ids: Any) -> tuple[Any, Any]:
             return pa.DictionaryArray.from_arrays(ix, _strings(records.table(name)))
         return _array(values)
 
-    metadata = {_SCHEMA_KEY: b"1" if records.session is None else str(SCHEMA_VERSION).encode()}
+    version = b"3" if records.labels is not None else b"1" if records.session is None else b"2"
+    metadata = {_SCHEMA_KEY: version}
     requests = {name: column(name) for name in COLUMNS}
     requests["request_id"] = request_ids if isinstance(request_ids, pa.Array) else _strings(request_ids)
     lists = pa.ListArray.from_arrays(_array(records.chunk_offsets.astype(np.int32)), _array(records.chunk_ns))
@@ -233,6 +235,9 @@ def to_tables(records: Records, request_ids: Any) -> tuple[Any, Any]:
     chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, _array(merged_marks(records)))
     if records.session is not None:
         _add_session(records, records.session, requests, chunks)
+    if records.labels is not None:
+        for label, places in records.labels.columns.items():
+            requests[column_of(label)] = _label(np.asarray(places), records.labels.texts.get(label))
     tables = pa.table(requests), pa.table(chunks)
     return tables[0].replace_schema_metadata(metadata), tables[1].replace_schema_metadata(metadata)
 
@@ -250,6 +255,15 @@ def _add_session(records: Records, session: SessionTable, requests: dict[str, An
     for name in RAGGED:
         values, offsets = session.ragged[name]
         chunks[name] = pa.ListArray.from_arrays(_array(offsets.astype(np.int32)), _array(values))
+
+
+def _label(places: npt.NDArray[Any], texts: Sequence[str] | None) -> Any:
+    """A column of a label: dictionary texts, null for none, or numbers."""
+    import pyarrow as pa
+
+    if texts is None:
+        return _array(places.astype(np.int64, copy=False))
+    return pa.DictionaryArray.from_arrays(_array(places.astype(np.int32), valid=places >= 0), _strings(texts))
 
 
 def _array(values: npt.NDArray[Any], valid: BoolArray | None = None) -> Any:
@@ -394,6 +408,8 @@ def _check_schema(half: _Half, needed: set[str]) -> None:
 
 def _read(requests: _Half, chunks: _Half, visit: Callable[[Records], object] | None) -> Records:
     """The records of two tables, each batch checked as it comes. Raises ``RecordsError``."""
+    import pyarrow as pa
+
     _check_schema(requests, {*COLUMNS} - {*LATER})
     _check_schema(chunks, {"query_id", "sample_ix", "phase", "chunk_ns"})
     live = "media_start_ns" in requests.schema.names
@@ -403,8 +419,10 @@ def _read(requests: _Half, chunks: _Half, visit: Callable[[Records], object] | N
         )
     n = requests.rows
     own_columns = SESSION_COLUMNS if live else ()
-    columns = {name: _Column(name, n, COLUMNS.get(name, "i8")) for name in (*COLUMNS, *own_columns)}
-    texts = {name: _Texts(name, _ENUMS.get(name)) for name in (*_ENUMS, "error", "server_timing", "slice")}
+    labels = {label: name for name in requests.schema.names if (label := label_of(name)) is not None}
+    worded = [name for name in labels.values() if not pa.types.is_integer(requests.schema.field(name).type)]
+    columns = {name: _Column(name, n, COLUMNS.get(name, "i8")) for name in (*COLUMNS, *own_columns, *labels.values())}
+    texts = {name: _Texts(name, _ENUMS.get(name)) for name in (*_ENUMS, "error", "server_timing", "slice", *worded)}
     lists = {name: _Lists(name, n, chunks.entries.get(name, 0)) for name in ("chunk_ns", *(RAGGED if live else ()))}
 
     def records(held: Mapping[str, Any], listed: Mapping[str, Any]) -> Records:
@@ -414,7 +432,12 @@ def _read(requests: _Half, chunks: _Half, visit: Callable[[Records], object] | N
             session = freeze({name: held[name] for name in own_columns}, ragged, texts["slice"].table)
         values, offsets = listed["chunk_ns"]
         fixed = MappingProxyType({name: held[name] for name in COLUMNS})
-        return Records(fixed, values, offsets, texts["error"].table, texts["server_timing"].table, session)
+        named = None
+        if labels:
+            tables = {label: tuple(texts[name].table) for label, name in labels.items() if name in texts}
+            named = LabelTable({label: held[name] for label, name in labels.items()}, tables, len(held["status"]))
+        chunked = Lists(offsets, values)
+        return Records(fixed, None, None, texts["error"].table, texts["server_timing"].table, session, chunked, named)
 
     wanted = [name for name in columns if name in requests.schema.names]
     rows = max(1, min(_ROWS, _ENTRIES * max(1, chunks.rows) // max(1, *(one.size for one in lists.values()))))

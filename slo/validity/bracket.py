@@ -191,14 +191,13 @@ class LowerEnd:
         columns = self._moved(given.columns, _STAMPS)
         if session is not None:
             session = SessionTable(self._moved(session.columns, SESSION_TIMES), session.ragged, session.slices)
-        return Records(columns, None, None, given.errors, given.timings, session, given.chunks)
+        return given.over(columns, session)
 
     @cached_property
     def chunks(self) -> Records:
         """``times``, those of chunks as well: apart, because hardly anything needs them."""
         given = self.times
-        moved = _Earlier(given.chunks, given["due_ns"], self.by_ns)
-        return Records(given.columns, None, None, given.errors, given.timings, given.session, moved)
+        return given.over(given.columns, chunks=_Earlier(given.chunks, given["due_ns"], self.by_ns))
 
     def _moved(self, columns: Mapping[str, npt.NDArray[Any]], names: Collection[str]) -> Columns[npt.NDArray[Any]]:
         """The columns, those of these names earlier; each is made when it is asked for."""
