@@ -17,6 +17,7 @@ import orjson
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec
+from plimsoll.harness.transport.held import WORST, reading, text_cost
 from plimsoll.harness.wire import framing, pointer
 from plimsoll.scenarios.text.labels import of_answers
 
@@ -37,7 +38,11 @@ class Capture:
     """
 
     def __init__(self, labels: Mapping[str, str], framed: str = "", fields: Fields | None = None) -> None:
-        pieces = partial(_values, framed=framed) if fields is None else lambda exchange, needle: fields(exchange)
+        pieces = (
+            partial(_values, framed=framed, most=reading())
+            if fields is None
+            else lambda exchange, needle: fields(exchange)
+        )
         self._find = {name: _finder(*place, pieces) for name, place in of_answers(labels).items()}
         self._shown: dict[str, dict[str, str]] = {name: {} for name in self._find}
         self._left = CHARS
@@ -108,10 +113,12 @@ def _text(value: Any) -> str | None:
     return orjson.dumps(value).decode() if isinstance(value, bool | int | float) else None
 
 
-def _values(exchange: Exchange, needle: bytes, framed: str) -> Iterator[Any]:
-    """What of an answer is JSON and may hold the member, the last event first."""
+def _values(exchange: Exchange, needle: bytes, framed: str, most: int) -> Iterator[Any]:
+    """What of an answer is JSON and may hold the member, the last event first; nothing of one that could need more than
+    ``most`` bytes of memory.
+    """
     body = exchange.body
-    if needle not in body:
+    if needle not in body or (len(body) * WORST > most and text_cost(exchange) > most):
         return
     if framed == _FRAMED or (exchange.session is not None and exchange.session.texts):
         yield from _loaded(_pieces(exchange, framed))

@@ -33,7 +33,8 @@ class PayloadFile:
     """
 
     def __init__(self, path: Path, make: Callable[[Any], Payload], labels: Said | None = None) -> None:
-        self._path, self._make, self.labels = path, make, labels or {}
+        self._path, self._make = path, make
+        self.labels: Said = labels or {}
         self.file = files.opened(path)
         weakref.finalize(self, self.file.close)
         self._stamp = self._found()

@@ -5,6 +5,7 @@ optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``referenc
 scenario's ``labels`` name may stand beside them. Every bad line is reported; none is skipped.
 """
 
+import sys
 from collections.abc import Collection
 from dataclasses import replace
 from itertools import islice
@@ -44,7 +45,6 @@ def _labelled(params: JsonLines, seed: int, keys: Collection[str]) -> PayloadFil
     if problem:
         raise ScenarioError([problem])
     said: dict[str, list[str | float | None]] = {key: [] for key in keys}
-    known: dict[str | float | None, str | float | None] = {}
 
     def of(entry: Any) -> Payload:
         return _payload(entry, params.output_tokens, keys)
@@ -53,7 +53,7 @@ def _labelled(params: JsonLines, seed: int, keys: Collection[str]) -> PayloadFil
         payload = of(entry)
         for key, values in said.items():
             value = scalar(entry, key)
-            values.append(known.setdefault(value, value) if isinstance(value, str) else value)
+            values.append(sys.intern(value) if isinstance(value, str) else value)
         return payload
 
     made, errors = PayloadFile(path, of, said), list[str]()

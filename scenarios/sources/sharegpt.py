@@ -9,8 +9,9 @@ limits vLLM's benchmark made customary), are left out and counted.
 import codecs
 import json
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
@@ -19,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.scenarios.plugins import Source
-from plimsoll.scenarios.samples.lines import cap, told
+from plimsoll.scenarios.samples.lines import cap, scalar, told, without_values
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.samples.payload_file import PayloadFile
 from plimsoll.scenarios.text.document import ScenarioError
@@ -49,6 +50,10 @@ class ShareGpt(BaseModel):
 
 
 def _build(params: ShareGpt, seed: int) -> PayloadFile:
+    return _labelled(params, seed, ())
+
+
+def _labelled(params: ShareGpt, seed: int, keys: Collection[str]) -> PayloadFile:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
@@ -56,12 +61,15 @@ def _build(params: ShareGpt, seed: int) -> PayloadFile:
     made = PayloadFile(path, lambda entry: cast(Payload, _payload(entry, params)))
     filtered: Counter[str] = Counter()
     errors: list[str] = []
+    said: dict[str, list[str | float | None]] = {key: [] for key in keys}
+    made.labels = said
     try:
         for number, (begin, n, entry) in enumerate(_entries(made.file)):
             if params.count is not None and len(made) >= params.count:
                 continue  # is the rest JSON?
             try:
                 payload = _payload(entry, params)
+                values = {key: scalar(entry, key) for key in keys}
             except ValueError as error:
                 told(errors, f"{path}[{number}]: {error}")
                 continue
@@ -69,11 +77,14 @@ def _build(params: ShareGpt, seed: int) -> PayloadFile:
                 filtered[payload] += 1
             else:
                 made.add(begin, n, payload)
+                for key, value in values.items():
+                    said[key].append(sys.intern(value) if isinstance(value, str) else value)
     except (_Broken, RecursionError) as error:
         raise _broken(path, str(error)) from None
     if not len(made) and not errors:
         why = ", ".join(f"{n} {reason}" for reason, n in sorted(filtered.items())) or "the list is empty"
         errors = [f"{path}: no conversation is left ({why}). Widen the limits or give another file."]
+    errors += without_values(path, said) if not errors else []
     if errors:
         raise ScenarioError(cap(errors, str(path)))
     made.filtered |= sorted(filtered.items())
@@ -170,6 +181,7 @@ SOURCE = Source(
     summary="Recorded conversations in the ShareGPT format: first question, recorded answer's length.",
     params=ShareGpt,
     build=_build,
+    labelled=_labelled,
     sample_file='[{"id": "1", "conversations": [{"from": "human", "value": "What is a load line, please?"},'
     ' {"from": "gpt", "value": "A mark on a hull that shows how deep she may lie."}]}]\n',
 )

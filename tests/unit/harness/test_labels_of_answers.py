@@ -100,6 +100,18 @@ def test_no_bytes_make_it_raise(body: bytes, framed: str, live: bool) -> None:
     said(exchange, "body v", framed)
 
 
+def test_an_answer_that_is_too_large_to_be_read_has_no_label_and_stays_a_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = b'{"model": "m", "x": [' + b"{}," * 50 + b"{}]}"
+    exchange = finished([body], content_type="application/json", headers=[(b"x", b"y")])
+    assert said(exchange, "body model") == "m"
+    monkeypatch.setattr(module, "reading", lambda: 1000)
+    assert said(exchange, "body model") is None
+    assert said(exchange, "header x") == "y"
+    assert exchange.status == Status.OK
+
+
 def test_a_value_is_cut_and_holds_no_secret_and_no_control_character() -> None:
     learn(["sekret-token-of-labels"])
     assert said(finished([], headers=[(b"x", b"a\x1b[2J sekret-token-of-labels" + b"z" * 900)]), "header x") == (
