@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from pydantic import ValidationError
 
 from plimsoll.scenarios.plugins import Kind, kinds, sources
-from plimsoll.scenarios.scenario import Scenario, parse
+from plimsoll.scenarios.scenario import MIX, Scenario, over, parse
 from plimsoll.scenarios.text.document import ScenarioError
 
 
@@ -90,18 +90,15 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     for key, between in (("window", ".."), ("cancel", ":")):
         if key in given:
             given[key] = _pair(key, given[key], between)
+    if base is not None and base.mix:
+        return _over_mix(base, given)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": COMMAND_LINE}
     if base is not None and "workers" not in base.model_fields_set:
         del mapping["workers"]  # nobody gave it yet: harness/run/host_check.py may choose
     labels: dict[str, str] = {}
     errors = _set_kind(mapping, given, labels)
     errors += _set_source(mapping, given, labels)
-    target = mapping.setdefault("target", {})
-    for key in _TARGET:
-        if key in given:
-            merged = isinstance(given[key], Mapping)
-            target[key] = _over(target.get(key, {}), given[key]) if merged else given[key]
-            labels[f"target.{key}"] = _flag(key)
+    _set_target(mapping.setdefault("target", {}), given, labels)
     for key in _PLAIN:
         if key in given:
             mapping[key] = list(given[key]) if key == "objectives" else given[key]
@@ -119,6 +116,55 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     if errors:
         raise ScenarioError(errors)
     return scenario
+
+
+#: Flags of a run of several classes, and those that each class takes as a scenario does.
+_MIX_RUN = ("name", "seed", "retries", "warmup", "objectives", "keep")
+_MIX_EACH = ("workers", "timeout", "connect_timeout", "drain", "cancel")
+
+
+def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
+    """Flags over a mix: what is the run's, and what every class has. Raises ``ScenarioError`` with every problem."""
+    stops = ("duration", "queries", "max_duration", "max_queries")
+    meant = (*_TARGET, *_MIX_RUN, *_MIX_EACH, *stops)
+    errors = [
+        f"{_flag(key)}: {base.name} is a mix of {', '.join(base.mix)}, and this is of one load. Write it in the file, "
+        "in its class under mix."
+        for key in given
+        if key not in meant
+    ]
+    mapping, labels = base.to_mapping(), dict[str, str]()
+    for key in _MIX_RUN:
+        if key in given:
+            mapping[key], labels[key] = given[key], _flag(key)
+    for name, one in [("", mapping), *mapping[MIX].items()]:
+        below, own = (f"{MIX}.{name}." if name else ""), dict[str, str]()
+        if name and "objectives" in given:
+            one["objectives"] = []
+        if name and "workers" not in base.mix[name].model_fields_set:
+            del one["workers"]
+        _set_target(one.setdefault("target", {}), given, own)
+        for key in _MIX_EACH:
+            if key in given:
+                one[key], own[key] = given[key], _flag(key)
+        if name and "until" not in one:
+            _set_stop(one, given, own)
+        labels |= {f"{below}{path}": flag for path, flag in own.items()}
+    try:
+        scenario = parse(mapping, base.name, labels=labels)
+    except ScenarioError as error:
+        raise ScenarioError([*errors, *error.errors]) from None
+    if errors:
+        raise ScenarioError(errors)
+    return scenario
+
+
+def _set_target(target: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> None:
+    for key in _TARGET:
+        if key in given:
+            merged = isinstance(given[key], Mapping)
+            target[key] = over(target.get(key, {}), given[key]) if merged else given[key]
+            labels[f"target.{key}"] = _flag(key)
 
 
 def _named(mapping: Mapping[str, Any]) -> str:
@@ -156,12 +202,6 @@ def _pair(key: str, text: str, between: str) -> dict[str, Any]:
         return {"share": float(first.removesuffix("%")) / (100 if first.endswith("%") else 1), "after": second}
     except ValueError:
         raise ScenarioError([f"--cancel: {first!r} is not a share. Write it like 10%:500ms."]) from None
-
-
-def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` over ``base``, mappings inside mappings too."""
-    both = {key for key in given if isinstance(given[key], Mapping) and isinstance(base.get(key), Mapping)}
-    return {**base, **given, **{key: _over(base[key], given[key]) for key in both}}
 
 
 def _flag(key: str) -> str:

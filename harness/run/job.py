@@ -18,9 +18,10 @@ from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
 from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
-from plimsoll.harness.run import bundled, rundir
+from plimsoll.harness.run import bundled, mixture, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
+from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
@@ -106,23 +107,61 @@ def prepare(
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
     errors += problems
-    target, headers = None, None
+    targets: dict[str, tuple[Target, Headers]] = {}
     if scenario is not None:
         if not asked.any_objective:
-            promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
+            promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
-        target, headers, problems = _target(scenario)
-        errors += _lined(problems, scenario.name, scenario_name, flags)
-    if errors or scenario is None or target is None or headers is None:
-        raise HarnessFault(errors)
+        for name, one in scenario.classes.items():
+            target, headers, problems = _target(one)
+            errors += _lined(_of_class(problems, scenario, name), scenario.name, scenario_name, flags)
+            if target is not None and headers is not None:
+                targets[name] = target, headers
+        errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (bool(scenario.mix) and scenario.keep != "all")
+    if errors or scenario is None or len(targets) < len(scenario.classes):
+        raise HarnessFault(list(dict.fromkeys(errors)))
     directory = rundir.create(out or default_out(scenario.name))
-    section = scenario.target
-    literal = [*section.headers.items(), *option_headers(section.options)]
-    shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
-    server = _bundled(scenario, protocols()[target.protocol])
-    public = _public(scenario, Redactor(_hidden(scenario, headers)))
-    return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
+    return Prepared(_job(scenario, targets, directory, command or sys.argv), promises, outputs)
+
+
+def promised(scenario: Scenario) -> list[str]:
+    """The objectives of a scenario, those of its classes about each class alone."""
+    of_classes = [
+        about(text, {"class": name}) for name, one in scenario.mix.items() for text in one.objectives
+    ]
+    return [*scenario.objectives, *of_classes]
+
+
+def _of_class(errors: Sequence[str], scenario: Scenario, name: str) -> list[str]:
+    """Errors of a class's target, at their place in the mix."""
+    if not name:
+        return list(errors)
+    own = re.compile(rf"{re.escape(name)}: ?(?=target\b)")
+    return [own.sub(f"{scenario.name}:mix.{name}.", text, count=1) for text in errors]
+
+
+def _job(
+    scenario: Scenario, targets: Mapping[str, tuple[Target, Headers]], directory: RunDirectory, command: Sequence[str]
+) -> Job:
+    """The run, and of a mix each class as one."""
+    sections = [one.target for one in (*scenario.classes.values(), scenario)]
+    literal = [pair for one in sections for pair in (*one.headers.items(), *option_headers(one.options))]
+    words = [word for one in sections for word in (one.model, one.protocol)]
+    shown = public_command(command, literal, [one.url or "" for one in sections], words)
+    hidden = Redactor(frozenset().union(*(_hidden(one, targets[name][1]) for name, one in scenario.classes.items())))
+    jobs = {}
+    for name, one in scenario.classes.items():
+        target, place = targets[name][0], directory.path / mixture.FOLDER / name if name else directory.path
+        server = _bundled(one, protocols()[target.protocol])
+        jobs[name] = Job(one, _public(one, hidden), target, RunDirectory(place), shown, server)
+    if not scenario.mix:
+        return jobs[""]
+    first = next(iter(jobs.values()))
+    models = dict.fromkeys(job.bundled[1] for job in jobs.values() if job.bundled)
+    more = next((job.bundled[2:] for job in jobs.values() if job.bundled and job.bundled[2:]), ())
+    both = (*(word for model in models for word in ("--model", model)), *more) if models else None
+    return Job(scenario, _public(scenario, hidden), first.target, directory, shown, both, classes=jobs)
 
 
 def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
@@ -173,11 +212,20 @@ def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
 def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
     """The scenario as it may be written down: without credentials and headers that may hold some."""
     plain = scenario.to_mapping()
+    found = _masked(plain, hidden)
+    if scenario.mix:
+        found["mix"] = {name: _masked(one, hidden) for name, one in plain["mix"].items()}
+    return found
+
+
+def _masked(plain: Mapping[str, Any], hidden: Redactor) -> dict[str, Any]:
     mapping: dict[str, Any] = hidden.masked(plain)
     # Our own words, whatever a key is called.
     mapping |= {name: plain[name] for name in ("kind", "mode", "params") if name in plain}
     target, options = mapping["target"], mapping["target"].get("options") or {}
-    target["protocol"], mapping["source"]["kind"] = plain["target"]["protocol"], plain["source"]["kind"]
+    target["protocol"] = plain["target"]["protocol"]
+    if "source" in plain:
+        mapping["source"]["kind"] = plain["source"]["kind"]
     if target.get("url"):
         target["url"] = public_url(plain["target"]["url"])
     for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
@@ -375,7 +423,7 @@ def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[
     """Every error of the mode, its references and the objectives on them, before anything is sent."""
     asked = [str(one) for one in objectives if one.statistic == "accuracy"]
     if scenario.mode != "accuracy":
-        if any(one.indicator == "wer" for one in objectives) and _speaks(scenario):
+        if any(one.indicator == "wer" for one in objectives) and any(map(_speaks, scenario.classes.values())):
             asked = [str(one) for one in objectives if one.statistic == "accuracy" and one.indicator != "wer"]
         errors = [f"{text}: the run keeps no answers. Add --mode accuracy, or drop the objective" for text in asked]
         if scenario.reference is not None:
