@@ -15,6 +15,8 @@ from plimsoll.slo.objectives.budget import Budgeted, budgeted, run_span_ns
 from plimsoll.slo.objectives.goodput import Goodput, Throughput, goodput, throughput
 from plimsoll.slo.objectives.ledger import PERIOD_NS, Ledger, ledger_of
 from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.quantified import singles
+from plimsoll.slo.objectives.selector import selected
 from plimsoll.slo.peers.figures import Figures
 from plimsoll.slo.peers.figures import measure as in_other_words
 from plimsoll.slo.promises import Promises
@@ -26,7 +28,7 @@ from plimsoll.slo.validity.validity import Validity, assess
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
-from plimsoll.slo.verdict.verdict import Verdict, course_of
+from plimsoll.slo.verdict.verdict import Verdict, course_of, of_part
 from plimsoll.slo.verdict.verdict import judge as judge_objectives
 
 
@@ -75,7 +77,8 @@ def judge(
         cancelled=cancelled(records),
         # One ledger at a time: that of fifty million gaps is most of a gigabyte.
         budgets=tuple(
-            budgeted(ledger, span, confidence=confidence) for ledger in _ledgers(records, objectives, promises, along)
+            budgeted(ledger, span, confidence=confidence)
+            for ledger in _ledgers(records, objectives, promises, along, validity)
         ),
         # A ramp or a spike is meant to drift.
         steadiness=steadiness(records, constant_load=not (facts.open_loop and facts.process is None)),
@@ -87,13 +90,15 @@ def judge(
 
 
 def _ledgers(
-    records: Records, objectives: tuple[Objective, ...], promises: Promises, along: Course
+    records: Records, objectives: tuple[Objective, ...], promises: Promises, along: Course, validity: Validity
 ) -> Iterator[Ledger]:
     limits = [one for one in objectives if one.scope == "request"]
-    for one in objectives:
+    for one in (single for given in objectives if not given.worst for single in singles(given, records)):
         if one.scope == "run":
-            period = one.period_ns or PERIOD_NS
-            ledger = ledger_of(one, records, period, limits, promises.production_per_s, along)
+            period, rows, path = one.period_ns or PERIOD_NS, selected(records, one.where), along
+            if one.where:
+                path = of_part(rows, records, objectives, validity)[0]
+            ledger = ledger_of(one, rows, period, limits, None if one.where else promises.production_per_s, path)
             if ledger is not None:
                 yield ledger
     for slo in promises.slos:

@@ -331,12 +331,13 @@ def scores_of(folder: Path) -> Scores | None:
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(path, columns=["text", "data", "datatype", "shape", "expected"]).to_pylist()
+        rows = pq.read_table(path, columns=[*_KEYS, "text", "data", "datatype", "shape", "expected"]).to_pylist()
         expected = [None if row["expected"] is None else json.loads(row["expected"]) for row in rows]
         answers = [_answer(row) for row in rows]
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise HarnessFault(f"{path}: damaged or from another version ({error}). Run again") from None
-    return score(answers, expected) if all(one is not None for one in expected) else None
+    keys = np.array([[row[name] for name in _KEYS] for row in rows], np.int64).reshape(-1, len(_KEYS))
+    return score(answers, expected, keys) if all(one is not None for one in expected) else None
 
 
 def _answer(row: dict[str, Any]) -> Answer | None:

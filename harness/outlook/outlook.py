@@ -247,6 +247,10 @@ def _of_objective(objective: Objective, load: Load, confidence: str, given: Assu
     if scope == "query":
         return Need(str(objective), "with bounds", "query", found, 1 / load.per_query)
     per, note = _gaps_per_request(load) if scope == "gap" else (1.0, "")
+    if objective.where:
+        note = "; ".join(filter(None, (note, f"requests that are {objective.about}: it takes as many of those")))
+    if objective.each:
+        note = "; ".join(filter(None, (note, f"for every {objective.each[1]}: it takes as many of each")))
     if scope in ("word", "frame", "interim"):
         note = f"one {ENTRIES[scope]} a request is counted, because the scenario does not say how many there will be"
     return Need(str(objective), "with bounds", "gap" if scope == "gap" else "request", found, per, note=note)

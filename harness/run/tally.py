@@ -43,7 +43,7 @@ class Tally:
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = tuple(one for one in objectives if _can_tell(one))
-        self._requests = tuple(one for one in objectives if one.scope == "request" and _upper(one))
+        self._requests = tuple(one for one in objectives if one.scope == "request" and _upper(one) and one.of_all)
         self._over = {
             (one.indicator, one.threshold): 0
             for one in (*self._objectives, *self._requests)
@@ -95,7 +95,7 @@ def _upper(objective: Objective) -> bool:
 
 def _can_tell(objective: Objective) -> bool:
     limit = objective.allowed
-    if limit is None or limit <= 0:
+    if limit is None or limit <= 0 or not objective.of_all:
         return False
     if objective.statistic == "ratio":
         return objective.indicator in ("good", "error")

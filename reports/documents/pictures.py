@@ -109,12 +109,12 @@ def _curve_label(title: str, curves: Mapping[str, Curve]) -> str:
 def _limits(report: Report, curves: Mapping[str, Curve]) -> list[Limit]:
     limits = []
     for result in report.verdict.objectives:
-        q = quantile_of(result.statistic)
+        q = None if result.where else quantile_of(result.statistic)
         if result.indicator in curves and q is not None and result.threshold and result.unit == "ns":
             label = f"{result.statistic} {short_of(result.indicator)} ≤ {units.limit(result.threshold, 'ns')}"
             limits.append(Limit(result.indicator, q, result.threshold, label, result.outcome == "PASS"))
     for part in report.verdict.request_objectives:
-        if part.indicator in curves and part.threshold and part.unit == "ns":
+        if part.indicator in curves and not part.where and part.threshold and part.unit == "ns":
             label = f"{short_of(part.indicator)} ≤ {units.limit(part.threshold, 'ns')}"
             limits.append(Limit(part.indicator, None, part.threshold, label))
     return limits

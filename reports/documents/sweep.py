@@ -459,7 +459,7 @@ def _over_load(report: SweepReport) -> list[Chart]:
 
 def _quantiles(report: SweepReport, name: str) -> list[tuple[str, str]]:
     """Which percentiles are drawn, and how: the promised one, else the p99, is the solid line."""
-    promised = [p.statistic for point in report.points for p in point.objectives if p.indicator == name]
+    promised = [p.statistic for point in report.points for p in point.objectives if p.indicator == name and p.of_all]
     main = next((q for q in promised if q in ("p50", "p90", "p99")), "p99")
     if len(report.series) == 1:
         others = [q for q in ("p99", "p90", "p50") if q != main]
@@ -556,7 +556,7 @@ def _limits(report: SweepReport, name: str) -> list[tuple[float, str]]:
         promise.objective: float(promise.threshold)
         for point in report.points
         for promise in point.objectives
-        if promise.indicator == name and promise.unit == "ns" and promise.threshold is not None
+        if promise.indicator == name and promise.of_all and promise.unit == "ns" and promise.threshold is not None
     }
     return [(value, text) for text, value in found.items()]
 
@@ -566,7 +566,9 @@ def _share_limits(report: SweepReport) -> list[tuple[float, str]]:
         promise.objective: float(promise.threshold)
         for point in report.points
         for promise in point.objectives
-        if (promise.statistic, promise.indicator) == ("ratio", "good") and promise.threshold is not None
+        if (promise.statistic, promise.indicator) == ("ratio", "good")
+        and promise.of_all
+        and promise.threshold is not None
     }
     return [(value, text) for text, value in found.items()]
 

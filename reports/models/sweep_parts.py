@@ -6,6 +6,7 @@ of the run's length.
 """
 
 from collections.abc import Callable, Sequence
+from operator import not_
 from typing import Final, Literal
 
 from pydantic import BaseModel, Field
@@ -41,8 +42,13 @@ class PromisePart(BaseModel, frozen=True, extra="forbid"):
     threshold: Number = None
     unit: str = ""
     indicator: str = ""
+    where: str = Field(default="", description="the rows that it is about; absent: all", exclude_if=not_)
     statistic: str = ""
     operator: str = "<="
+
+    @property
+    def of_all(self) -> bool:
+        return not self.where
 
 
 class SweepPoint(BaseModel, frozen=True, extra="forbid"):
@@ -308,7 +314,7 @@ def _attainment(points: Sequence[SweepPoint]) -> AttainmentPart | None:
             float(p.threshold)
             for point in points
             for p in point.objectives
-            if (p.statistic, p.indicator) == ("ratio", "good") and p.threshold is not None
+            if (p.statistic, p.indicator) == ("ratio", "good") and p.of_all and p.threshold is not None
         ),
         _ATTAINMENT,
     )

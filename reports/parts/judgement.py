@@ -110,6 +110,7 @@ def objective_part(one: ObjectiveVerdict, title: str = "") -> ObjectiveResult:
         title=public_text(title),
         interval=tuple(number(end, one.unit) for end in one.interval),
         indicator=one.objective.indicator,
+        where=getattr(one.objective, "about", ""),
         statistic=one.objective.statistic or "",
         operator=one.objective.operator,
         reason=one.detail,
@@ -129,6 +130,7 @@ def _attainment(one: Met) -> Attainment:
         one,
         limit,
         objective=str(limit),
+        where=limit.about,
         attainment=one.fraction if one.n else None,
         threshold=number(limit.threshold, limit.unit),
     )

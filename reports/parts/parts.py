@@ -5,6 +5,7 @@ infinite (a failed request ranks as infinitely slow) is ``null`` in JSON, becaus
 or ``n`` beside it says why. ``part`` makes one of a value of ``slo``; nothing is computed or formatted here.
 """
 
+from operator import not_
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
@@ -224,6 +225,7 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
     n: int = 0
     n_needed: int | None = None
     indicator: str = ""
+    where: str = Field(default="", description="the rows that it is about; absent: all", exclude_if=not_)
     statistic: str = ""
     operator: str = "<="
     missing: int = 0
@@ -264,6 +266,7 @@ class Attainment(BaseModel, frozen=True, extra="forbid"):
     n: int
     attainment: float | None = None
     indicator: str = ""
+    where: str = Field(default="", description="the rows that it is about; absent: all", exclude_if=not_)
     operator: str = "<="
     threshold: Number = None
     unit: str = ""

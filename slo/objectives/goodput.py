@@ -13,7 +13,8 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue, extremes, measure
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, TokensFrom
+from plimsoll.slo.objectives.selector import rows_of
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, Status, TokensFrom
 
 # -- what counts against a ratio --------------------------------------------------------------------------------------
 
@@ -29,6 +30,8 @@ def against(name: str, records: Records, good: BoolArray) -> tuple[BoolArray, In
         found = measure(catalogue()[name], records)
         return found.values > 0, found.row
     rows = np.flatnonzero(records.in_measure)
+    if name == "refused":
+        return (records["status"] == Status.REFUSED)[rows], rows
     return ~(good if name == "good" else records.ok)[rows], rows
 
 
@@ -38,7 +41,12 @@ def entries(name: str) -> str:
 
 def failing(name: str) -> str:
     """What an entry that counts against it is, for people."""
-    return {"error": "failed", "good": "not good", "frame_missed": "missed their deadline"}[name]
+    return {
+        "error": "failed",
+        "good": "not good",
+        "frame_missed": "missed their deadline",
+        "refused": "were turned away",
+    }[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,7 @@ def held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]
 
     A success outside the indicator's definition (one token has no TPOT, one chunk no gap) meets it; one without the
     stamp it needs does not, for no data is not a pass. Of several gaps all must meet it. Raises ValueError for an
-    objective over the run.
+    objective over the run. One about other rows asks nothing of a request but to succeed.
     """
     if objective.scope != "request":
         raise ValueError(f"{objective}: is about the run; only a limit on single requests can be met by one")
@@ -119,6 +127,10 @@ def held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]
         outside = ~has_value & indicator.outside(records)
         met |= outside
         severity[outside] = 0.0
+    if objective.where:
+        others = ~rows_of(objective.where, records)
+        met |= others
+        severity[others] = 0.0
     severity[~records.ok] = np.inf
     return np.asarray(met & records.ok), severity
 
@@ -149,7 +161,8 @@ def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:
         if objective.scope == "request":
             met, times = held(objective, records)
             met, severity = met & measured, np.maximum(severity, times)
-            attainment.append(Attainment(objective, int(np.count_nonzero(met)), n))
+            among = measured & rows_of(objective.where, records) if objective.where else measured
+            attainment.append(Attainment(objective, int(np.count_nonzero(met & among)), int(np.count_nonzero(among))))
             good = good & met
     count, span = int(np.count_nonzero(good)), span_ns(records)
     return Goodput(good, n, count / n if n else 0.0, per_second(count, span), span, tuple(attainment), severity)

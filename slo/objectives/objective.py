@@ -1,8 +1,11 @@
 """The grammar of objectives: ``p99(ttft) <= 200ms``, ``ratio(good) >= 99.5%``, ``ttft <= 200ms``.
 
-    objective  = [statistic "("] indicator [")"] operator threshold ["over" period]
+    objective  = [quantifier label ":"] [statistic "("] indicator ["{" selector "}"] [")"] operator threshold
+                 ["over" period]
+    quantifier = each | worst                           one promise for each value of the label; as one verdict
+    selector   = class=chat,turn>1 ...                  see ``plimsoll.slo.objectives.selector``
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
-               | ratio                                  of good or error, over all measured requests; of frame_missed
+               | ratio                                  of good, error or refused requests; of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
@@ -30,6 +33,8 @@ import numpy.typing as npt
 
 from plimsoll.documents import files
 from plimsoll.slo.metrics.indicator import Indicator, catalogue
+from plimsoll.slo.objectives import selector
+from plimsoll.slo.objectives.selector import Selector, SelectorError
 
 #: Factor from each written unit to its base unit, and that base unit.
 UNITS = MappingProxyType(
@@ -48,9 +53,9 @@ Operator = Literal["<=", "<", ">=", ">"]
 _COMPARE: Mapping[Operator, np.ufunc] = MappingProxyType(
     {"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater}
 )
-RATIOS = ("good", "error", "frame_missed")
+RATIOS = ("good", "error", "frame_missed", "refused")
 #: Of these, the shares of which less is better.
-BAD_RATIOS = ("error", "frame_missed")
+BAD_RATIOS = ("error", "frame_missed", "refused")
 RATES = ("good", "ok", "output_tokens")
 #: What an accuracy run compares; of the word error rate less is better.
 ACCURACIES = ("exact_match", "token_match", "top1", "wer")
@@ -61,8 +66,10 @@ ACCURACY_SHARES = ("exact_match", "top1")
 #: request.
 LEAST_SHARE = Fraction(1, 10**9)
 
+_WHERE = r'\s*(?:\{(?P<%s>(?:"(?:[^"\\]|\\.)*"|[^"{}])*)\})?\s*'
 _SHAPE = re.compile(
-    r"\s*(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+)\s*\)|(?P<bare>\w+))\s*"
+    r"\s*(?:(?P<each>each|worst)\s+(?P<label>\w+)\s*:\s*)?"
+    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+){_WHERE % 'where'}\)|(?P<bare>\w+){_WHERE % 'bare_where'})\s*"
     r"(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[^\s0-9]*)"
     r"(?:\s+over\s+(?P<period>\S+))?\s*"
 )
@@ -107,6 +114,8 @@ class Objective:
     ``statistic``: ``p99``, ``mean``, ``max``, ``min``, ``ratio``, ``rate``, or None for a limit on a single
     request. ``quantile``: 99/100 for p99, else None. ``threshold`` is in the base ``unit`` (``ns``,
     ``ratio`` as 0..1, ``per_s`` or ``1``); ``threshold_text`` and ``period`` (empty: none) are what was written.
+    ``where``: the rows that it is about, all if it is empty. ``each``: (``each`` or ``worst``, label) of a promise for
+    every value of a label, ``expanded`` before it is judged.
     """
 
     indicator: str
@@ -117,11 +126,45 @@ class Objective:
     threshold_text: str
     unit: str
     period: str = ""
+    where: Selector = ()
+    each: tuple[Literal["each", "worst"], str] | None = None
 
     def __str__(self) -> str:
-        left = f"{self.statistic}({self.indicator})" if self.statistic else self.indicator
         over = f" over {self.period}" if self.period else ""
-        return f"{left} {self.operator} {self.threshold_text}{over}"
+        each = f"{self.each[0]} {self.each[1]}: " if self.each else ""
+        return f"{each}{self.left} {self.operator} {self.threshold_text}{over}"
+
+    @property
+    def left(self) -> str:
+        """What stands before the operator: ``p99(ttft{class=chat})``."""
+        of = self.indicator + selector.text(self.where)
+        return f"{self.statistic}({of})" if self.statistic else of
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that it reads, each once."""
+        named = [one.label for one in self.where if one.operator]
+        return tuple(dict.fromkeys([*named, *([self.each[1]] if self.each else [])]))
+
+    @property
+    def about(self) -> str:
+        """The rows that it is about, "" for all: ``{class=chat}``, ``worst backend``."""
+        each = " ".join(self.each) if self.each else ""
+        return f"{each} {selector.text(self.where)}".strip()
+
+    @property
+    def of_all(self) -> bool:
+        """It is about all rows, as one."""
+        return not self.where and self.each is None
+
+    @property
+    def worst(self) -> bool:
+        """It is about the worst value of a label, as one."""
+        return self.each is not None and self.each[0] == "worst"
+
+    def narrowed(self, where: Selector) -> Objective:
+        """The same promise about the rows that are also in ``where``; of a value of its label, if it is for each."""
+        return replace(self, where=tuple(sorted({*self.where, *where})), each=None)
 
     @property
     def period_ns(self) -> int | None:
@@ -181,11 +224,37 @@ def _build(found: re.Match[str]) -> Objective:
         statistic = f"p{_plain(statistic[1:])}"
     indicator, base, better = _meaning(statistic, name)
     threshold_text, threshold = _threshold(found["number"], found["unit"].replace("µ", "u").replace("μ", "u"), base)
-    asked = Objective(name, statistic, quantile, operator, threshold, threshold_text, base)
+    asked = Objective(
+        name, statistic, quantile, operator, threshold, threshold_text, base, "", _where(found), _each(found)
+    )
     _direction(asked, better, indicator)
     if found["period"]:
         asked = replace(asked, period=_period(asked, found["period"]))
     return asked
+
+
+def _where(found: re.Match[str]) -> Selector:
+    written = found["where"] if found["where"] is not None else found["bare_where"]
+    if written is None:
+        return ()
+    try:
+        return selector.parse(written)
+    except SelectorError as error:
+        raise ObjectiveError(str(error)) from None
+
+
+def _each(found: re.Match[str]) -> tuple[Literal["each", "worst"], str] | None:
+    label = found["label"]
+    if label is None:
+        return None
+    if selector.NAME.fullmatch(label) is None:
+        raise ObjectiveError(f"label {label!r}: write lower-case letters, digits and _, a letter first")
+    if not found["statistic"]:
+        raise ObjectiveError(
+            f"{found['each']} {label}: takes a promise over the run, such as p99(...) or ratio(...); a limit on single "
+            f"requests holds for every {label} anyway"
+        )
+    return ("each" if found["each"] == "each" else "worst"), label
 
 
 def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, str]:
@@ -261,8 +330,7 @@ def _period(asked: Objective, text: str) -> str:
         raise ObjectiveError(f"period {text} is not a number of hours, days or weeks; write over 28d")
     if asked.quantile is None and asked.statistic != "ratio":
         raise ObjectiveError(
-            f"{str(asked).split(' ')[0]} has no error budget, so no period: only a percentile or a ratio has. Leave "
-            f"out over {text}"
+            f"{asked.left} has no error budget, so no period: only a percentile or a ratio has. Leave out over {text}"
         )
     return text
 
@@ -270,7 +338,7 @@ def _period(asked: Objective, text: str) -> str:
 def _direction(asked: Objective, better: str, indicator: Indicator | None) -> None:
     """Refuse a limit on the side that can't hurt: then getting worse would turn a FAIL into a PASS."""
     upper = asked.operator in ("<=", "<")
-    left = str(asked).split(" ")[0]
+    left = asked.left
     if upper != (better == "lower"):
         right = ("<=" if better == "lower" else ">=") + " " + asked.threshold_text
         raise ObjectiveError(
@@ -280,7 +348,7 @@ def _direction(asked: Objective, better: str, indicator: Indicator | None) -> No
         low = _plain(str(100 - Decimal(asked.statistic[1:] if asked.statistic else "0")))
         raise ObjectiveError(
             f"{left} is one of the best values, since more is better; to promise it to nearly all requests "
-            f"write p{low}({asked.indicator}) {asked.operator} {asked.threshold_text}"
+            f"write p{low}({asked.indicator}{selector.text(asked.where)}) {asked.operator} {asked.threshold_text}"
         )
 
 

@@ -67,7 +67,8 @@ class ObjectiveVerdict:
     (``plimsoll.slo.objectives.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that failed;
     ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
     ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it;
-    ``parts``: those that the promise is put together from; ``among``: of so many objectives, and not alone, it is
+    ``parts``: those that the promise is put together from; ``among_values``: of a promise about the worst value of a
+    label, the one that decides, and of how many; ``among``: of so many objectives, and not alone, it is
     undecided (Holm).
     """
 
@@ -92,6 +93,7 @@ class ObjectiveVerdict:
     fault: str = ""
     parts: tuple[str, ...] = ()
     among: int = 0
+    among_values: tuple[str, int] | None = None
     bracket: Ends | None = None
     lateness: str = ""
     repeats: str = ""

@@ -22,10 +22,10 @@ from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
 from plimsoll.slo.statistics.confidence import deciding
 
 #: Faults that are done and not been: "may", not "may be".
-_DONE = frozenset({"failed", "missed their deadline"})
+_DONE = frozenset({"failed", "missed their deadline", "were turned away"})
 #: What fails itself; of anything else, such as a gap, its request failed.
 _FAIL_THEMSELVES = frozenset({"requests", "queries", "frames", "sessions"})
-_SHARE_OF = {"good": "good", "error": "failed", "frame_missed": "missed"}
+_SHARE_OF = {"good": "good", "error": "failed", "frame_missed": "missed", "refused": "turned away"}
 #: So many values count as one before the sentence says that they come in clusters.
 CLUSTERED = 1.5
 
@@ -34,11 +34,12 @@ def sentence(one: ObjectiveVerdict) -> str:
     """The sentence, without the objective's name and without a full stop."""
     if one.n == 0:
         return one.detail
+    value = "" if one.among_values is None else f"{one.among_values[0]}, of {one.among_values[1]}: "
     if one.bad is not None:
         said = _counts(one) + _failed(one) + f"; {_size(one)}" + _distant(one) + _undecided(one)
     else:
         said = _fact(one) if one.p_pass is None else _sum(one) + _undecided(one)
-    return "; ".join(filter(None, (said, one.lateness, one.repeats)))
+    return value + "; ".join(filter(None, (said, one.lateness, one.repeats)))
 
 
 def named(one: ObjectiveVerdict) -> str:

@@ -28,6 +28,7 @@ from plimsoll.slo.objectives.objective_verdict import (
     ratio_of,
     statistic,
 )
+from plimsoll.slo.objectives.quantified import holm
 from plimsoll.slo.parts.evidence import Rows
 from plimsoll.slo.parts.health import health
 from plimsoll.slo.parts.wire import Digest, Of, Question, merge
@@ -40,7 +41,7 @@ from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity
 from plimsoll.slo.verdict.counts import Counts
-from plimsoll.slo.verdict.verdict import NO_OBJECTIVE, Verdict, concluded, holm, none_succeeded
+from plimsoll.slo.verdict.verdict import NO_OBJECTIVE, Verdict, concluded, none_succeeded
 
 #: Stretches of time in which the generator's lateness is told.
 STRETCHES = 4096
@@ -115,8 +116,9 @@ def judge_parts(send: Send, facts: GeneratorFacts, promises: Promises | None = N
 def unjudgeable(promises: Promises) -> list[str]:
     """Which promises need rows."""
     found = ["OpenSLO documents"] if promises.slos else []
-    wrong = [one for one in promises.objectives if one.statistic == "accuracy" or not judgeable(one.indicator)]
-    return [*found, *map(str, wrong)]
+    whole = [one for one in promises.objectives if one.of_all and one.statistic != "accuracy"]
+    judged = [one for one in whole if judgeable(one.indicator)]
+    return [*found, *(str(one) for one in promises.objectives if one not in judged)]
 
 
 def _refuse(told: Digest, promises: Promises) -> None:

@@ -407,7 +407,7 @@ def limits(objectives: Iterable[Any]) -> Mapping[str, float]:
         key = _KEYS.get(promise.indicator)
         statistic = promise.statistic or ""
         scope = "request" if not statistic else "run" if statistic[:1] == "p" and statistic != "ratio" else None
-        if key and scope and promise.unit == "ns" and promise.operator in ("<=", "<"):
+        if key and scope and promise.of_all and promise.unit == "ns" and promise.operator in ("<=", "<"):
             found[scope][key] = min(promise.threshold, found[scope].get(key, float("inf")))
     return found["request"] or found["run"]
 

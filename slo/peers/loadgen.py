@@ -147,7 +147,7 @@ def limits_of(objectives: Sequence[object]) -> tuple[Limit, ...]:
     """
     found: dict[str, Limit] = {}
     for one in objectives:
-        if not isinstance(one, Objective) or one.quantile is None or one.indicator not in _TIMED:
+        if not isinstance(one, Objective) or not one.of_all or one.quantile is None or one.indicator not in _TIMED:
             continue
         bound = one.exact_threshold
         whole = int(bound // 1) if one.operator == "<=" else int(-(-bound // 1)) - 1  # times are whole nanoseconds

@@ -200,7 +200,7 @@ def probe_seed(root: int, number: int) -> int:
 # Values that are still to come and are bad only lower both (one more bad value never improves an outcome). So where
 # both bounds are at most alpha, the whole run would have said FAIL: stopping gives its answer, sooner. Among m
 # objectives alpha / m is used, with which a FAIL stands at any step of Holm's correction
-# (``plimsoll.slo.verdict.verdict.holm``).
+# (``plimsoll.slo.objectives.quantified.holm``).
 #
 # At 95 % a percentile is past hope once bad values reach twenty times the share allowed of the whole plan: of a p99
 # when a fifth of the plan is over the limit; of a p90, whose own bound makes nothing certain before the end, when a
@@ -216,7 +216,8 @@ _RATIOS = ("good", "error")
 def multiples(objective: Objective) -> tuple[float, ...]:
     """Of its limit: those at which a count of values can make a run past hope; 1 always."""
     timed = objective.quantile is not None and objective.unit == "ns" and objective.operator in ("<=", "<")
-    return (1.0, *MULTIPLES) if timed and objective.threshold > 0 and _one_value_a_request(objective) else (1.0,)
+    timed = timed and objective.of_all and objective.threshold > 0
+    return (1.0, *MULTIPLES) if timed and _one_value_a_request(objective) else (1.0,)
 
 
 def hopeless(
@@ -265,7 +266,7 @@ def hopeless_at(
         raise ValueError(f"{n_planned} requests, {among} objectives: give at least 1 of each")
     if not 0 < exact(confidence) < 1:
         raise ValueError(f"confidence {confidence}: lies strictly between 0 and 1")
-    if objective.scope != "run":
+    if objective.scope != "run" or not objective.of_all:
         return None
     if (objective.statistic == "max" and objective.operator in ("<=", "<")) or (
         objective.statistic == "min" and objective.operator in (">=", ">")

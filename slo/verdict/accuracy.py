@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.metrics.word_errors import fewest_edits
+from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.objective import ACCURACY_SHARES, Objective, show
 from plimsoll.slo.objectives.objective_verdict import (
     ObjectiveVerdict,
@@ -30,6 +31,8 @@ from plimsoll.slo.objectives.objective_verdict import (
     no_data,
     not_compared,
 )
+from plimsoll.slo.objectives.quantified import quantified
+from plimsoll.slo.objectives.selector import selected
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics.share import Course, share_test
@@ -50,6 +53,7 @@ class Scores:
 
     ``matched`` of ``places`` tokens, and word ``errors`` against ``words`` of the reference, of texts only (0
     elsewhere; of an answer that is missing every place is wrong). ``metrics``: those that the references allow.
+    ``keys`` int64[samples, 2]: the query and the place in it of each, where they are known.
     """
 
     metrics: tuple[str, ...]
@@ -59,9 +63,27 @@ class Scores:
     places: IntArray
     errors: IntArray
     words: IntArray
+    keys: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.answered)
+
+    def of_rows(self, records: Records) -> Scores:
+        """Those of the samples of these records; of none where nobody knows which they are."""
+        theirs = np.stack([records["query_id"], records["sample_ix"]], axis=1)
+        keys = np.full((len(self), 2), -1) if self.keys is None else self.keys
+        places = int(max(keys[:, 1].max(initial=0), theirs[:, 1].max(initial=0))) + 2
+        among = np.isin(keys @ [places, 1], theirs @ [places, 1])
+        return Scores(
+            self.metrics,
+            self.answered[among],
+            {name: right[among] for name, right in self.right.items()},
+            self.matched[among],
+            self.places[among],
+            self.errors[among],
+            self.words[among],
+            keys[among],
+        )
 
     def observed(self, metric: str) -> float:
         """The metric over all samples; NaN where there is nothing, +inf for a word error rate that lacks an output."""
@@ -76,7 +98,7 @@ class Scores:
         return float(self.errors.sum() / self.words.sum()) if self.words.sum() else float("nan")
 
 
-def score(answers: Sequence[Answer | None], expected: Sequence[Any]) -> Scores:
+def score(answers: Sequence[Answer | None], expected: Sequence[Any], keys: IntArray | None = None) -> Scores:
     """Compare each answer (None: it failed or is missing) with what is expected: a text, a label, or numbers."""
     n = len(expected)
     texts = [isinstance(one, str) for one in expected]
@@ -94,7 +116,7 @@ def score(answers: Sequence[Answer | None], expected: Sequence[Any]) -> Scores:
     metrics += ["token_match", "wer"] if n and all(texts) else []
     matched, places, errors, words = counts
     answered = np.array([answer is not None for answer in answers], bool)
-    return Scores(tuple(metrics), answered, {"exact_match": exact, "top1": top}, matched, places, errors, words)
+    return Scores(tuple(metrics), answered, {"exact_match": exact, "top1": top}, matched, places, errors, words, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +208,21 @@ class Compared:
     def judge(
         self, records: Records, confidence: sure.Probability, along: Course | None = None
     ) -> tuple[ObjectiveVerdict, ...]:
-        """One verdict for each objective. Where there are no scores, a run of speech has counted words."""
-        if self.scores is None:
-            return tuple(judge_words(one, records, confidence) for one in self.objectives)
-        return tuple(judge_accuracy(one, self.scores, confidence) for one in self.objectives)
+        """One verdict for each objective, and each value of its label. Where there are no scores, a run of speech has
+        counted words.
+        """
+
+        def judged(one: Objective) -> ObjectiveVerdict:
+            part = selected(records, one.where)
+            if self.scores is None:
+                return judge_words(one, part, confidence)
+            return judge_accuracy(one, self.scores.of_rows(part) if one.where else self.scores, confidence)
+
+        return tuple(
+            found
+            for one in self.objectives
+            for found in (quantified(one, records, judged, confidence) if one.each else [judged(one)])
+        )
 
 
 def split(objectives: Sequence[Objective], scores: Scores | None) -> tuple[tuple[Objective, ...], tuple[Compared, ...]]:
@@ -201,8 +234,12 @@ def split(objectives: Sequence[Objective], scores: Scores | None) -> tuple[tuple
 
 def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure.Probability) -> ObjectiveVerdict:
     """A share of right answers by its exact bounds; token match and word errors as observed in this set."""
-    if scores is None or not len(scores):
+    if scores is None or not (len(scores) or objective.where):
         return not_compared(objective)
+    if not len(scores):
+        return no_data(
+            objective, f"no sample is {selector.text(objective.where)}. Change the selector, or measure some"
+        )
     metric = objective.indicator
     observed = scores.observed(metric)
     n, missing = len(scores), int((~scores.answered).sum())

@@ -10,18 +10,19 @@ certain of one objective is said, whatever is not certain of another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
+from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.goodput import Goodput, goodput
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.objectives.objective_verdict import BY_DISTANCE, ObjectiveVerdict, Outcome, judge_objective
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome, judge_objective, no_data
+from plimsoll.slo.objectives.quantified import holm, quantified, worst
+from plimsoll.slo.objectives.selector import selected, split
 from plimsoll.slo.objectives.sentence import decisive, named
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import confidence as sure
@@ -31,8 +32,6 @@ from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.bracket import both_ends, lower_end, names_of
 from plimsoll.slo.validity.validity import Validity
 from plimsoll.slo.verdict.counts import texts_of
-
-_RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
 
 
 class WholePromise(Protocol):
@@ -67,11 +66,6 @@ class Verdict:
     def decides(self) -> ObjectiveVerdict | None:
         """The objective that decides the outcome; None where none does, as in a run that is INVALID."""
         return decisive(self.objectives, self.outcome)
-
-
-def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """INVALID before FAIL before INCONCLUSIVE before PASS; PASS for none."""
-    return max(outcomes, key=_RANK.index, default="PASS")
 
 
 def judge(
@@ -118,9 +112,12 @@ def concluded(
     return Verdict(outcome, reasons, judged, float(exact(confidence)), by_lateness)
 
 
-def course_of(records: Records, validity: Validity) -> Course:
-    """The course of a run, at either end of lateness: on a schedule or not, with a backlog that grew or not."""
-    offered = validity.offered_per_s if validity.paced else 0.0
+def course_of(records: Records, validity: Validity, share: float = 1.0) -> Course:
+    """The course of a run, at either end of lateness: on a schedule or not, with a backlog that grew or not.
+
+    ``share`` of the run's requests are these records.
+    """
+    offered = validity.offered_per_s * share if validity.paced else 0.0
     return course(records, validity.arrivals is not None, validity.unstable is not None, offered)
 
 
@@ -147,13 +144,18 @@ def both(
         return replace(others[0][1]), others[0][2]  # without what the course keeps for one objective
 
     def judged(objective: Objective, rows: Records) -> ObjectiveVerdict:
+        if objective.where:
+            part = selected(rows, objective.where)
+            return judge_part(objective, part, rows, *of_part(part, rows, objectives, validity), confidence)
         course, goods = (along, known) if rows is records else end(rows)
         return judge_objective(objective, rows, goods, confidence, course)
 
+    def ends(one: Objective) -> ObjectiveVerdict:
+        return both_ends(names_of(one, limits), judged(one, records), low, partial(judged, one))
+
     for one in objectives:
         if one.scope == "run":
-            names = names_of(one, limits)
-            found.append(both_ends(names, judged(one, records), low, partial(judged, one)))
+            found += quantified(one, records, ends, confidence) if one.each else [ends(one)]
     other = partial(_one_of, confidence=confidence, laid=lambda rows: end(rows)[0])
     for slo in slos:
         names = frozenset(limit.indicator for limit in slo.limits)
@@ -162,59 +164,45 @@ def both(
     return found
 
 
+def of_part(
+    part: Records, records: Records, objectives: Sequence[Objective], validity: Validity
+) -> tuple[Course, Goodput]:
+    """The course and the goodput of some rows of records, found once. They come at their share of the rate."""
+    if "of part" not in part.kept:
+        share = float(part.in_measure.sum()) / max(1, int(records.in_measure.sum()))
+        part.kept["of part"] = course_of(part, validity, share), goodput(part, objectives)
+    found: tuple[Course, Goodput] = part.kept["of part"]
+    return found
+
+
+def judge_part(
+    objective: Objective,
+    part: Records,
+    records: Records,
+    along: Course,
+    good: Goodput,
+    confidence: sure.Probability,
+) -> ObjectiveVerdict:
+    """One objective on the rows that it is about; without any, no data, which is never a pass."""
+    if good.n:
+        return judge_objective(objective, part, good, confidence, along)
+    known = []
+    for label in objective.labels:
+        seen = split(label, records)
+        shown = ", ".join(seen.values[:10]) + (f" and {len(seen.values) - 10} more" if len(seen.values) > 10 else "")
+        known.append(seen.problem or f"{label} is {shown}")
+    p = 1.0 if objective.allowed is not None else None
+    why = "; ".join(known) or "no request was turned away"
+    return no_data(
+        objective, f"no measured request is {selector.text(objective.where)}: {why}. Change the selector, or measure "
+        "requests that it is about", p_pass=p, p_fail=p,
+    )  # fmt: skip
+
+
 def _one_of(
     slo: WholePromise, place: int, records: Records, *, confidence: sure.Probability, laid: Callable[[Records], Course]
 ) -> ObjectiveVerdict:
     return slo.judge(records, confidence, laid(records))[place]
-
-
-def holm(
-    found: Sequence[ObjectiveVerdict], confidence: sure.Probability, span_ns: int = 0
-) -> tuple[ObjectiveVerdict, ...]:
-    """The same verdicts, but a FAIL stands only where it does after Holm's correction for the number of objectives.
-
-    Facts about the run have no p value and stand as they are. ``span_ns``: how long the run took.
-    """
-    alpha = float(1 - exact(confidence))
-    ordered = sorted((one.p_fail, place) for place, one in enumerate(found) if one.p_fail is not None)
-    result = list(found)
-    stands = True
-    for step, (p, place) in enumerate(ordered):
-        times = len(ordered) - step
-        stands = stands and p * times <= alpha
-        if found[place].outcome == "FAIL" and not stands:
-            result[place] = _undecided(found[place], len(ordered), times, alpha, span_ns)
-    return tuple(result)
-
-
-def _undecided(one: ObjectiveVerdict, objectives: int, times: int, alpha: float, span_ns: int) -> ObjectiveVerdict:
-    detail = (
-        f"{one.detail.partition(BY_DISTANCE)[0]}; broken by its own bound (p = {one.p_fail:.2g}), but among "
-        f"{objectives} objectives one in {objectives} looks so more often (Holm: p = "
-        f"{min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
-    )
-    needed = _needed(one, times, alpha)
-    return replace(
-        one,
-        outcome="INCONCLUSIVE",
-        n_needed=needed,
-        needed_ns=round(needed / one.n * span_ns) if span_ns and one.n else None,
-        detail=detail,
-        by="",
-        among=objectives,
-    )
-
-
-def _needed(one: ObjectiveVerdict, times: int, alpha: float) -> int:
-    """How many would fail at a ``times`` smaller alpha, if share and memory hold."""
-    limit = one.objective.allowed
-    if one.bad is not None and limit is not None and one.bad > limit * one.n:
-        worth = sure.deciding(Fraction(one.bad, one.n), limit, 1 - exact(repr(alpha / times)))
-        if worth is not None:
-            return max(math.ceil(worth * one.design_effect), one.n + 1)
-    # Evidence grows with n: log p falls in proportion, and must fall by log(times) more.
-    more = 1 + math.log(times) / -math.log(max(one.p_fail or 0.0, 1e-300))
-    return math.ceil(one.n * more) + 1
 
 
 def _unless_unstable(

@@ -28,6 +28,7 @@ from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import judge_objective
+from plimsoll.slo.records.labels import MOST_VALUES
 from plimsoll.slo.records.records import IntArray, Records, Status
 from plimsoll.slo.search.probe import Found, Next, Probe, hopeless, hopeless_at, multiples
 from plimsoll.slo.statistics.confidence import Probability
@@ -110,7 +111,7 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
     rows = (given if low is None else low.chunks).measured()
     sent = rows.select(rows["status"] != Status.UNSENT)
     good = goodput(sent, promises.objectives)
-    run = [one for one in promises.objectives if one.scope == "run"]
+    run = [one for one in promises.objectives if one.scope == "run" and one.of_all]
     found = [judge_objective(one, sent, good, promises.confidence) for one in run]
     whys = [
         hopeless(one, max(sealed.facts.planned, 1), bad, promises.confidence, among(promises), multiple)
@@ -137,7 +138,7 @@ def _failed(one: ObjectiveResult) -> ObjectiveResult:
 
 def among(promises: Promises) -> int:
     """How many results are judged together: what a FAIL has to stand against in Holm's correction."""
-    own = sum(one.scope == "run" for one in promises.objectives)
+    own = sum(MOST_VALUES if one.each else 1 for one in promises.objectives if one.scope == "run")
     return max(1, own + sum(max(1, len(slo.limits)) for slo in promises.slos))
 
 
@@ -293,7 +294,7 @@ class Hopeless:
         of_one = [
             int(one.threshold)
             for one in self._objectives
-            if one.indicator == "latency" and one.scope == "request" and one.operator in ("<=", "<")
+            if one.indicator == "latency" and one.scope == "request" and one.of_all and one.operator in ("<=", "<")
         ]
         limits = of_one if objective.indicator == "good" else []
         if objective.indicator == "latency" and objective.operator in ("<=", "<"):

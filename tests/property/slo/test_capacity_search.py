@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective, parse
 from plimsoll.slo.objectives.objective_verdict import judge_objective
+from plimsoll.slo.objectives.quantified import holm
 from plimsoll.slo.records.records import Records, Status, from_columns
 from plimsoll.slo.search.curve import Standing, bracket, knee, through
 from plimsoll.slo.search.probe import Answer, Next, Probe, Settings, hopeless, hopeless_at, multiples
 from plimsoll.slo.search.search import MOST_CONFIRMATIONS, MOST_TIMES, decide
 from plimsoll.slo.search.sizing import around, size
 from plimsoll.slo.statistics.distance import MULTIPLES
-from plimsoll.slo.verdict.verdict import holm
 
 OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 Said = tuple[str, int | None]

@@ -17,12 +17,13 @@ from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective, parse, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, judge_objective
 from plimsoll.slo.objectives.openslo import parse as parse_slo
+from plimsoll.slo.objectives.quantified import holm
 from plimsoll.slo.objectives.sentence import broken, decisive, named, sentence
 from plimsoll.slo.records.records import Records, Status, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict.accuracy import Answer, judge_accuracy, score
-from plimsoll.slo.verdict.verdict import Verdict, holm, judge
+from plimsoll.slo.verdict.verdict import Verdict, judge
 from tests.memory_held import memory_held
 
 MS = 1_000_000
