@@ -176,8 +176,8 @@ class Part:
         facts = ended(self._planned(self.workforce.facts()), members)
         faults = [*deaths(members), *self.workforce.faults(), *facts.worker_faults]
         faults += _exhausted(members, self.workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
-        told = {"aborted": aborted or facts.aborted, "interrupted": interrupted}
-        return replace(facts, **told, worker_faults=tuple(map(redact, faults))), answers
+        facts = replace(facts, worker_faults=tuple(map(redact, faults)), interrupted=interrupted)
+        return replace(facts, aborted=aborted or facts.aborted), answers
 
     def _gather_outputs(self) -> Callable[[Path], None] | None:
         from plimsoll.harness.generator.outputs import gather  # what reads answers, which no other run keeps
@@ -274,7 +274,8 @@ class Coordinator:
         for watcher in self._watchers:
             watcher.end()
         sealed = [await part.seal(self._enough, bool(self._interrupts)) for part in parts]
-        whole = join(job.directory, job.public, dict(zip(job.classes, sealed, strict=True))) if job.classes else sealed[0]
+        classes = dict(zip(job.classes, sealed, strict=False))
+        whole = join(job.directory, job.public, classes) if classes else sealed[0]
         await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
         return whole
 

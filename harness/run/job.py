@@ -21,8 +21,8 @@ from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
 from plimsoll.harness.run import bundled, mixture, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
-from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
+from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
     Headers,
@@ -43,7 +43,9 @@ from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, document,
 from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
-from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives import objective
+from plimsoll.slo.objectives.objective import Objective, ObjectiveError
+from plimsoll.slo.objectives.selector import Condition
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
@@ -118,7 +120,9 @@ def prepare(
             errors += _lined(_of_class(problems, scenario, name), scenario.name, scenario_name, flags)
             if target is not None and headers is not None:
                 targets[name] = target, headers
-        errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (bool(scenario.mix) and scenario.keep != "all")
+        errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (
+            bool(scenario.mix) and scenario.keep != "all"
+        )
     if errors or scenario is None or len(targets) < len(scenario.classes):
         raise HarnessFault(list(dict.fromkeys(errors)))
     directory = rundir.create(out or default_out(scenario.name))
@@ -126,11 +130,18 @@ def prepare(
 
 
 def promised(scenario: Scenario) -> list[str]:
-    """The objectives of a scenario, those of its classes about each class alone."""
-    of_classes = [
-        about(text, {"class": name}) for name, one in scenario.mix.items() for text in one.objectives
+    """The objectives of a scenario, those of its classes about each class alone. What can't be read stays as it is."""
+    return [
+        *scenario.objectives,
+        *(_about(text, name) for name, one in scenario.mix.items() for text in one.objectives),
     ]
-    return [*scenario.objectives, *of_classes]
+
+
+def _about(text: str, name: str) -> str:
+    try:
+        return str(objective.parse(text).narrowed((Condition("class", "=", (name,)),)))
+    except ObjectiveError:
+        return text
 
 
 def _of_class(errors: Sequence[str], scenario: Scenario, name: str) -> list[str]:

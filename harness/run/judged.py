@@ -88,7 +88,7 @@ def _judged(sealed: Sealed, promises: Promises) -> Report:
     told = replace(promises, notes=notes(sealed, promises))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
-    judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed))
+    judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed), sealed.classes)
     report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -32,12 +32,14 @@ from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, mixture, plan_file, retention
 from plimsoll.harness.run.gathered import Gathered
+from plimsoll.harness.run.labelling import Known
 from plimsoll.harness.run.sealing import Missing, Rows
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.validity.accounts import Sums, sums
@@ -80,8 +82,8 @@ class RunDirectory:
 class Sealed:
     """A sealed run as it is on disk. ``notes`` tell the user what was done differently; ``whole``: on a disk.
 
-    ``kept``: what was made of its chunk times before they were dropped; None: none were. ``classes``: of a mix, what the
-    generator of each class knows, by its name.
+    ``kept``: what was made of its chunk times before they were dropped; None: none were. ``classes``: of a mix, what
+    the generator of each class knows, by its name.
     """
 
     directory: RunDirectory
@@ -92,7 +94,7 @@ class Sealed:
     notes: tuple[str, ...] = ()
     whole: bool = True
     kept: retention.Kept | None = None
-    classes: Mapping[str, GeneratorFacts] = MappingProxyType({})
+    classes: Mapping[str, GeneratorFacts] = field(default_factory=dict)
 
 
 def create(path: Path) -> RunDirectory:
@@ -126,11 +128,13 @@ def seal(
     chosen: Callable[[IntArray], BoolArray] | None = None,
     dealing: Dealing = "turns",
     answers: Callable[[Path], None] | None = None,
+    payloads: LabelTable | None = None,
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
-    theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
+    theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes; ``payloads``: labels of
+    each payload.
     """
     folders = [directory.segments]
     for member in members:
@@ -139,12 +143,14 @@ def seal(
     pieces = plan if isinstance(plan, Blocks) else cut(plan)
     pieces = replace(pieces, known=pieces.extent())
     parts = [records for member in members for records in member.segments]
-    gathered = Gathered(folders, parts, max(1, pieces.extent().widest))
     share = plan_file.Share.of(manifest)
     mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
+    width = max(1, pieces.extent().widest)
+    known = Known(mine, payloads, width)
+    gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])
     missing = Missing(mine, members, gathered, t0_ns, dealing, shards)
-    rows = Rows(gathered, mine, members, missing, chosen)
+    rows = Rows(gathered, mine, members, missing, chosen, known)
     cyclic = pieces.head.cyclic
     lost = _lost_in_closed_loop(members, gathered.rows) if cyclic else ()
     facts = replace(
@@ -293,9 +299,7 @@ def join(directory: RunDirectory, scenario: Mapping[str, Any], parts: Mapping[st
     classes = {name: one.facts for name, one in parts.items()}
     records = mixture.whole({name: (one.manifest, one.records) for name, one in parts.items()})
     notes = tuple(f"class {name}: {note}" for name, one in parts.items() for note in one.notes)
-    sealed = Sealed(
-        directory, manifest, scenario, records, mixture.facts_of(classes), notes, classes=MappingProxyType(classes)
-    )
+    sealed = Sealed(directory, manifest, scenario, records, mixture.facts_of(classes), notes, classes=classes)
     run_id = str(manifest["run_id"])
 
     def write_chunks(requests: IO[bytes]) -> None:
@@ -309,7 +313,9 @@ def join(directory: RunDirectory, scenario: Mapping[str, Any], parts: Mapping[st
         digest = _digest(write_scenario(directory, scenario))
         write_json(directory.file("manifest.json"), {**manifest, "scenario_sha256": digest})
     except OSError as error:
-        fault = f"the run could not be sealed in {directory.path} ({error.strerror}): each class is, in {mixture.FOLDER}"
+        fault = (
+            f"the run could not be sealed in {directory.path} ({error.strerror}): each class is, in {mixture.FOLDER}"
+        )
         facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
         return replace(sealed, facts=facts, notes=(*notes, fault), whole=False)
     for name, one in parts.items():
@@ -449,7 +455,7 @@ def _opened_mix(sealed: Sealed, text: str) -> Sealed:
     faults += [f"{len(records) - n} rows are of no class"] if n != len(records) else []
     first = next(iter(found))
     found[first] = replace(found[first], plan_faults=(*found[first].plan_faults, *faults))
-    return replace(sealed, records=records, facts=mixture.facts_of(found), classes=MappingProxyType(found))
+    return replace(sealed, records=records, facts=mixture.facts_of(found), classes=found)
 
 
 #: The folder of earlier attempts, in the run directory of the last one.

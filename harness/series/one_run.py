@@ -295,21 +295,12 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
-        plan = extent_of(scenario)  # once: a pass over all queries
-        if said := check_disk(prepared.job, plan=plan):
-            notice(said)
-        # What this host can hold says nothing of the hosts of a fleet.
-        checked = check_host(prepared.job, plan=plan) if workforce is None else HostCheck((), {})
-        for text in checked.warnings:
-            notice(f"warning: {text}")
-        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **checked.manifest})
-        if checked.workers not in (None, scenario.workers):
-            notice(
-                f"{checked.workers} workers, because the calibration of this machine asks for them (--workers says "
-                "otherwise)"
-            )
-            chosen = {"workers": checked.workers}
-            job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
+        if scenario.mix and workforce is not None:
+            raise HarnessFault(f"{scenario.name}: a mix is sent by one host. Leave --locust-master out")
+        for one in prepared.job.classes.values():
+            one.directory.segments.mkdir(parents=True, exist_ok=True)
+        parts = {name: _checked(one, notice, workforce) for name, one in prepared.job.classes.items()}
+        job = replace(prepared.job, classes=parts) if parts else _checked(prepared.job, notice, workforce)
         outcome = interrupts.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
@@ -324,6 +315,26 @@ def carry_out(
     if outcome.sealed.directory != prepared.job.directory:
         _keep(prepared.promises, outcome.sealed.directory, notice)
     return outcome
+
+
+def _checked(job: Job, notice: Callable[[str], None], workforce: Workforce | None) -> Job:
+    """The job with what this host can hold of it. Raises HarnessFault for what can't work."""
+    scenario = job.scenario
+    plan = extent_of(scenario)  # once: a pass over all queries
+    if said := check_disk(job, plan=plan):
+        notice(said)
+    # What this host can hold says nothing of the hosts of a fleet.
+    checked = check_host(job, plan=plan) if workforce is None else HostCheck((), {})
+    for text in checked.warnings:
+        notice(f"warning: {text}")
+    job = replace(job, foreseen={**job.foreseen, **checked.manifest})
+    if checked.workers in (None, scenario.workers):
+        return job
+    notice(
+        f"{checked.workers} workers, because the calibration of this machine asks for them (--workers says otherwise)"
+    )
+    chosen = {"workers": checked.workers}
+    return replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
 
 
 def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], None]) -> None:

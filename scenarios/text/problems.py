@@ -35,8 +35,8 @@ _OUT_OF_RANGE = {
 class Place:
     """Where a mapping came from.
 
-    ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read. ``below``: where
-    in it the mapping stands; ``above``: keys that it has from the top of the file.
+    ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read. ``below``:
+    where in it the mapping stands; ``above``: keys that it has from the top of the file.
     """
 
     where: str

@@ -83,8 +83,8 @@ def assess(
     lateness has its limits.
     """
     rows = cancelled.planned(records)
-    sent = _sent(rows, facts)
-    stamp, share = _stamp(rows)
+    sent = sent_of(rows, facts)
+    stamp, share = stamp_of(rows)
     steady = kept_up(sent.queue)
     together = merged_chunks(rows)
     slots = None if strain.paced(facts) else strain.idle_slots(records.without_chunks(), facts)
@@ -135,7 +135,7 @@ def _per_s(rows: Records, stamp: str, over: int | None) -> float:
     return lateness.rate_per_s(rows[stamp][known], lateness.at_once(rows["due_ns"][known], over))
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """Rows issued, taken up, sent; the first taken up of each query; the lateness, shape and backlog of those."""
 
     issued: Records
@@ -147,7 +147,8 @@ class _Sent(NamedTuple):
     queue: Backlog | None
 
 
-def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
+def sent_of(rows: Records, facts: GeneratorFacts) -> Sent:
+    """Of planned rows, those that left."""
     bare = rows.without_chunks()
     issued = bare.select(bare["status"] != Status.UNSENT)
     taken = issued.select(issued["ready_ns"] != -1)
@@ -159,12 +160,12 @@ def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
         gone = taken["due_ns"] + own if strain.paced(facts) else taken["ready_ns"]
         shape = lateness.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
     queue = backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
-    return _Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
+    return Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
 
 
 def _late(
     records: Records,
-    sent: _Sent,
+    sent: Sent,
     facts: GeneratorFacts,
     limits: LagLimits,
     objectives: Sequence[Objective],
@@ -182,7 +183,8 @@ def _late(
     return bracket.checks(records, sent.own, facts.pool_waits > 0, judged)
 
 
-def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
+def stamp_of(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
+    """Who stamped the answers, and the share of the kernel."""
     stamps = rows["stamp"][rows["first_byte_ns"] != -1]
     if len(stamps) == 0:
         return "none", 0.0
@@ -390,7 +392,7 @@ def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: str
 
 
 def _warnings(
-    facts: GeneratorFacts, sent: _Sent, steady: Check, limits: LagLimits, slots: strain.Idle | None
+    facts: GeneratorFacts, sent: Sent, steady: Check, limits: LagLimits, slots: strain.Idle | None
 ) -> tuple[str, ...]:
     found = [] if steady.ok else [steady.reason]
     if not facts.open_loop:
