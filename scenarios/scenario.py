@@ -49,7 +49,7 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
-_OF_RUN = ("name", "description", "mode", "reference", "seed", "warmup", "retries", "keep", "mix")
+OF_RUN = ("name", "description", "mode", "reference", "seed", "warmup", "retries", "keep", "mix")
 _OF_CLASS = ("kind", "params", "source", "objectives")
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -172,7 +172,7 @@ class Scenario(BaseModel):
     keep: Keep = Field(
         default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
-    mix: dict[str, InstanceOf[Scenario]] = Field(
+    mix: Annotated[dict[str, InstanceOf[Scenario]], WithJsonSchema({"type": "object"})] = Field(
         default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
     )
 
@@ -269,7 +269,7 @@ class Scenario(BaseModel):
         return found
 
     def _as_class(self) -> dict[str, Any]:
-        found = {key: value for key, value in self.to_mapping().items() if key not in _OF_RUN}
+        found = {key: value for key, value in self.to_mapping().items() if key not in OF_RUN}
         if self.endless:
             found["until"] = "others"
             del found["stop"]
@@ -322,7 +322,7 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
 def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
     """A scenario of several classes. What stands at the top, of what a class may say, is each one's that doesn't."""
     reading = _Reading(place, {"folder": folder})
-    shared = {key: value for key, value in mapping.items() if key not in (*_OF_RUN, *_OF_CLASS)}
+    shared = {key: value for key, value in mapping.items() if key not in (*OF_RUN, *_OF_CLASS)}
     own = ("kind", "params", "source")
     reading.not_here(mapping, own, "does not go with mix. Write it in each class, as mix.NAME")
     if mapping.get("mode", "performance") != "performance":
@@ -342,7 +342,7 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
         elif not isinstance(own, Mapping):
             reading.say((MIX, name), "is no mapping. Write kind, params, source and what else the class has below it")
         else:
-            seed = child(0 if found is None else found.seed, "class", name)
+            seed = child(0 if found is None else found.seed, "class", name) >> 1  # as files of a run hold it
             try:
                 one = _class_of(own, shared, reading, name)
                 warmup = {"warmup": mapping["warmup"]} if "warmup" in mapping else {}
@@ -358,8 +358,8 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
 
 def _class_of(own: Mapping[str, Any], shared: Mapping[str, Any], reading: _Reading, name: str) -> dict[str, Any]:
     """What a class is, with what it takes from the top of the file."""
-    reading.not_here(own, _OF_RUN, "is the run's. Write it at the top of the file", (MIX, name))
-    one = {**shared, **{key: value for key, value in own.items() if key not in (*_OF_RUN, "until")}}
+    reading.not_here(own, OF_RUN, "is the run's. Write it at the top of the file", (MIX, name))
+    one = {**shared, **{key: value for key, value in own.items() if key not in (*OF_RUN, "until")}}
     if isinstance(shared.get("target"), Mapping) and isinstance(own.get("target"), Mapping):
         one["target"] = over(shared["target"], own["target"])
     until = own.get("until", "own")

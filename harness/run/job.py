@@ -39,7 +39,7 @@ from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.samples.reference import references
-from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, document, load, with_flags
+from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
@@ -116,8 +116,8 @@ def prepare(
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
         for name, one in scenario.classes.items():
-            target, headers, problems = _target(one)
-            errors += _lined(_of_class(problems, scenario, name), scenario.name, scenario_name, flags)
+            target, headers, problems = _target(one, scenario.name)
+            errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
             if target is not None and headers is not None:
                 targets[name] = target, headers
         errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (
@@ -144,12 +144,13 @@ def _about(text: str, name: str) -> str:
         return text
 
 
-def _of_class(errors: Sequence[str], scenario: Scenario, name: str) -> list[str]:
-    """Errors of a class's target, at their place in the mix."""
-    if not name:
-        return list(errors)
-    own = re.compile(rf"{re.escape(name)}: ?(?=target\b)")
-    return [own.sub(f"{scenario.name}:mix.{name}.", text, count=1) for text in errors]
+def _at_class(errors: Sequence[str], where: str, name: str) -> list[str]:
+    """Errors at ``where`` of a class, "" for none, at their place in the mix."""
+    keys = re.compile(rf"{re.escape(where)}: ?(?=target\b)")
+    if name:
+        errors = [keys.sub(f"{where}:mix.{name}.", text) for text in errors]
+        return [re.sub(rf"^{re.escape(where)}: ", f"{where}: class {name}: ", text) for text in errors]
+    return list(errors)
 
 
 def _job(
@@ -307,11 +308,19 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         scenario = load(raw)
     except ScenarioError as error:
         raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
+    errors = of_scenario(name, promised(scenario))[1]
+    for part, one in scenario.classes.items():
+        errors += _at_class(_check_target(name, one, encode), name, part)
+    if errors:
+        raise HarnessFault(document(raw).placed(errors))
+    return scenario
+
+
+def _check_target(where: str, scenario: Scenario, encode: bool) -> list[str]:
+    """Every error in where a load goes, and with ``encode`` in what."""
     section = scenario.target
-    errors = of_scenario(name, scenario.objectives)[1]
-    _, problems = _options(name, section.protocol, section.options)
-    errors += problems + _place(name, section.url, section.ca_file)
-    if not errors and encode:
+    found = _options(where, section.protocol, section.options)[1] + _place(where, section.url, section.ca_file)
+    if not found and encode:
         target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
         try:
             client = protocols()[target.protocol].build(target, None)
@@ -319,10 +328,8 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
             for index in range(min(len(source), 1000)):
                 client.encode(source.payload(index))
         except (HarnessFault, ScenarioError) as error:
-            errors += [f"{name}: {text}" for text in error.errors]
-    if errors:
-        raise HarnessFault(document(raw).placed(errors))
-    return scenario
+            found += [f"{where}: {text}" for text in error.errors]
+    return found
 
 
 def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
@@ -358,14 +365,15 @@ def target_of(scenario: Scenario) -> Target:
     return target
 
 
-def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
-    section = scenario.target
+def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers | None, list[str]]:
+    """``where``: what errors begin with, instead of its name."""
+    section, where = scenario.target, where or scenario.name
     learn(url_secrets(section.url or ""))  # before an error names the URL
-    common, errors = _options(scenario.name, section.protocol, section.options)
-    errors += _unspoken(scenario)
-    errors += _place(scenario.name, section.url, section.ca_file)
+    common, errors = _options(where, section.protocol, section.options)
+    errors += _unspoken(section, where)
+    errors += _place(where, section.url, section.ca_file)
     headers, problems = resolve(section.model_dump())
-    errors += [f"{scenario.name}: {text}" for text in problems]
+    errors += [f"{where}: {text}" for text in problems]
     if errors:
         return None, headers, errors
     target = Target(
@@ -387,16 +395,16 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         secrets=tuple(sorted(headers.secret_values)),
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
-    return target, headers, [f"{scenario.name}:{reason}"] if reason else []
+    return target, headers, [f"{where}:{reason}"] if reason else []
 
 
-def _unspoken(scenario: Scenario) -> list[str]:
+def _unspoken(section: TargetSection, name: str) -> list[str]:
     """Why the bundled server can't stand in for a missing URL: it lacks the protocol, or no route is named."""
-    section, known = scenario.target, protocols()
+    known = protocols()
     spec = known.get(section.protocol)
     if section.url is not None or spec is None or not spec.needs_url:
         return []
-    where = f"{scenario.name}:target"
+    where = f"{name}:target"
     if not spec.bundled:
         like = ", ".join(sorted(name for name, other in known.items() if other.bundled and other.source == spec.source))
         instead = f", or try one that it does: {like}" if like else ""

@@ -35,6 +35,7 @@ from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
 from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host, extent_of
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import conclude, exiting, judge, publish, write_report
+from plimsoll.harness.run.mixture import FOLDER
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
 from plimsoll.harness.run.promises import Promises, keep, kept
@@ -297,14 +298,16 @@ def carry_out(
     try:
         if scenario.mix and workforce is not None:
             raise HarnessFault(f"{scenario.name}: a mix is sent by one host. Leave --locust-master out")
-        for one in prepared.job.classes.values():
-            one.directory.segments.mkdir(parents=True, exist_ok=True)
+        for part in prepared.job.classes.values():
+            part.directory.segments.mkdir(parents=True, exist_ok=True)
         parts = {name: _checked(one, notice, workforce) for name, one in prepared.job.classes.items()}
         job = replace(prepared.job, classes=parts) if parts else _checked(prepared.job, notice, workforce)
         outcome = interrupts.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
-        _tidy(prepared.job.directory)
-        if segment_files(prepared.job.directory.segments):  # a defect of ours, after t0
+        jobs = (*prepared.job.classes.values(), prepared.job)
+        for job in jobs:
+            _tidy(job.directory)
+        if any(segment_files(job.directory.segments) for job in jobs):  # a defect of ours, after t0
             folder = prepared.job.directory.path
             notice(f"what was measured is in {folder}: `plimsoll report {folder}` seals it and makes its report")
         raise
@@ -367,6 +370,8 @@ def _tidy(directory: RunDirectory) -> None:
             directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()
+        if (directory.path / FOLDER).is_dir():
+            (directory.path / FOLDER).rmdir()
         directory.path.rmdir()
     except OSError:
         return  # it holds a log: that is the user's to read, and the next run there takes its place

@@ -60,9 +60,13 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
 
     with errors_too(json_):
         scenario = check_file(path)
-        plan = scenario.blocks(len(scenario.source_object())).survey()
+        plans = {name: one.blocks(len(one.source_object())).survey() for name, one in scenario.classes.items()}
     if json_:
-        typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint}, indent=1))
+        prints = {name: plan.fingerprint for name, plan in plans.items()}
+        found = {"plan_fingerprints": prints} if scenario.mix else {"plan_fingerprint": prints[""]}
+        typer.echo(json.dumps({"scenario": scenario.to_mapping(), **found}, indent=1))
         return
-    what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
-    typer.echo(f"{path}: {scenario.kind}, {what}. Fine")
+    for name, plan in plans.items():
+        what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
+        where = f"{path}: class {name}" if name else path
+        typer.echo(f"{where}: {scenario.classes[name].kind}, {what}. Fine")

@@ -34,7 +34,6 @@ def assess_classes(
         for name, facts in classes.items()
     }
     parts = list(found.values())
-    open_loops = [of_class(records, name) for name, facts in classes.items() if facts.open_loop]
     rows = cancelled.planned(records)
     sent = sent_of(rows, GeneratorFacts(open_loop=False, planned=0))
     stamp, share = stamp_of(rows)
@@ -48,7 +47,7 @@ def assess_classes(
         reasons=tuple(text for name, one in found.items() for text in said(name, one.reasons)),
         warnings=tuple(text for name, one in found.items() for text in said(name, one.warnings)),
         checks=tuple(
-            replace(check, name=f"{name}: {check.name}") for name, one in found.items() for check in one.checks
+            replace(check, seen=f"class {name}: {check.seen}") for name, one in found.items() for check in one.checks
         ),
         planned=sum(one.planned for one in parts),
         sent=sum(one.sent for one in parts),
@@ -59,7 +58,7 @@ def assess_classes(
         generator_lag_ns=lateness.summary(sent.first["ready_ns"] - sent.first["due_ns"]),
         stamp=stamp,
         kernel_share=share,
-        arrivals=next((one.arrivals for one in parts if one.arrivals is not None), None) if open_loops else None,
+        arrivals=next((one.arrivals for one in parts if one.arrivals is not None), None),
         unstable="; ".join(unstable) or None,
         merged_chunks=merged_chunks(rows),
         live_audio=lateness.live_audio(rows),
