@@ -4,7 +4,7 @@
 public contract: a removed or renamed key needs a new schema name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
@@ -28,6 +28,7 @@ from plimsoll.reports.sections.accuracy import Accuracy
 from plimsoll.reports.sections.agents import Agents
 from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
+from plimsoll.reports.sections.by import Group, untold
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
@@ -91,6 +92,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     speech: Speech | None = Field(default=None, description="words, playback and audio; null: no audio went either way")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
     agents: Agents | None = Field(default=None, description="who sent the run; absent: one host did")
+    by: dict[str, dict[str, Group]] | None = Field(
+        default=None, description="the rows of each value of a label, by label and value; absent: none was told apart"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -98,7 +102,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        absent: dict[str, Any] = {name: True for name in ("agents", "sections") if not getattr(self, name)}
+        absent: dict[str, Any] = {name: True for name in ("agents", "by", "sections") if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)
@@ -111,13 +115,19 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def build(manifest: Mapping[str, Any], scenario: Mapping[str, Any], records: Records, judged: Judged) -> Report:
-    """All that a renderer may show of ``records`` and what was judged of them.
+def build(
+    manifest: Mapping[str, Any],
+    scenario: Mapping[str, Any],
+    records: Records,
+    judged: Judged,
+    by: Sequence[str] = (),
+) -> Report:
+    """All that a renderer may show of ``records`` and what was judged of them, ``by`` these labels too.
 
     ``manifest`` and ``scenario`` are the documents of the run directory; ``plimsoll.reports.parts.provenance`` says
     which keys are read. The same arguments give the same report: no clock, host or file is read.
     """
-    run, verdict = JudgedRun(records, judged, manifest, scenario), judged.verdict
+    run, verdict = JudgedRun(records, judged, manifest, scenario, by), judged.verdict
     measured = measures(records, frozenset(objective.indicator for objective in judged.objectives))
     made, broken = _parts(run)
     others = {name: made.pop(name) for name, section in sections().items() if section.model is not None}
@@ -129,6 +139,7 @@ def build(manifest: Mapping[str, Any], scenario: Mapping[str, Any], records: Rec
         *judged.promises.notes,
         *cancellation_notes(judged.cancelled),
         *(made["agents"].notes if made["agents"] is not None else ()),
+        *untold(records, by),
     ]
     return Report(
         run=run_part(manifest, scenario, judged.facts.open_loop),

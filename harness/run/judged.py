@@ -26,9 +26,9 @@ from plimsoll.slo.judge import judge as slo_judge
 from plimsoll.slo.verdict.accuracy import Scores
 
 
-def conclude(sealed: Sealed, promises: Promises) -> Report:
+def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
     """``judge`` a run by the promises that it was made with, and then drop what it was told not to keep."""
-    report, keep = judge(sealed, promises), str(sealed.scenario.get("keep", "all"))
+    report, keep = judge(sealed, promises, by), str(sealed.scenario.get("keep", "all"))
     records, path = sealed.records, sealed.directory.path
     if sealed.kept is not None:
         with contextlib.suppress(OSError):
@@ -59,10 +59,17 @@ def conclude(sealed: Sealed, promises: Promises) -> Report:
     return result
 
 
-def judge(sealed: Sealed, promises: Promises) -> Report:
-    """The report of a sealed run against these promises. Raises HarnessFault for one that what was dropped decides."""
+def judge(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
+    """The report of a sealed run against these promises, split ``by`` labels. Raises HarnessFault for one that what was
+    dropped decides.
+    """
     if (kept := sealed.kept) is None:
-        return _judged(sealed, promises)
+        return _judged(sealed, promises, by)
+    if untold := [label for label in by if label not in (kept.report.by or {})]:
+        raise HarnessFault(
+            f"--by {', '.join(untold)}: {sealed.directory.path} dropped times that figures are of, and was not told "
+            "apart so before. Leave --by out, or measure with --keep all"
+        )
     same = kept.judged_by(sealed.facts.to_json())
     if same and kept.promises == promises.to_json():
         return _as_stored(kept.report, sealed)
@@ -83,13 +90,14 @@ def _as_stored(report: Report, sealed: Sealed) -> Report:
     return report.model_copy(update={"run": run, "attempts": attempts})
 
 
-def _judged(sealed: Sealed, promises: Promises) -> Report:
+def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
     told = replace(promises, notes=notes(sealed, promises))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
     judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed), sealed.classes)
     report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
+    report = reporting.build(manifest, sealed.scenario, sealed.records, judged, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 
 

@@ -75,6 +75,13 @@ Confidence = Annotated[
 ProductionRate = Annotated[
     float | None, typer.Option(metavar="R", help="Requests per second in production, for budgets that count events.")
 ]
+By = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LABEL,...",
+        help="Tell the rows apart by these labels too: class, turn, slice, prompt_tokens, a label of yours.",
+    ),
+]
 #: The target and the load.
 Url = Annotated[
     str | None, typer.Option(metavar="URL", help="The endpoint. Default: the bundled server, started and stopped.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs.flags import (
+    By,
     Confidence,
     FormatOption,
     Goodput,
@@ -22,6 +24,7 @@ from plimsoll.harness.verbs.flags import (
 
 if TYPE_CHECKING:
     from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.run.rundir import Sealed
 
 
 def gate(
@@ -55,6 +58,7 @@ def report(
     format: FormatOption = None,
     json_: Json = False,
     quiet: Quiet = False,
+    by: By = None,
     agent_folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -74,7 +78,8 @@ def report(
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     run_dir = _the_run(runs or [], agent_folder or [], out)
-    _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet)
+    labels = [label.strip() for label in by.split(",")] if by is not None else []
+    _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels)
 
 
 def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> Path:
@@ -98,7 +103,13 @@ def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> P
 
 
 def _judge_again(
-    run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False, quiet: bool = False
+    run_dir: Path,
+    asked: Asked,
+    format_texts: list[str],
+    as_json: bool,
+    rewrite: bool = False,
+    quiet: bool = False,
+    by: Sequence[str] = (),
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.judged import conclude, judge, publish, read_formats
@@ -111,13 +122,27 @@ def _judge_again(
     promises, errors = again(asked, sealed)
     outputs, problems = read_formats(format_texts)
     problems += one_on_stdout(format_texts, as_json, quiet)
+    problems += _unknown(by, sealed)
     if errors or problems:
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
         raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
     own = rewrite and not asked.any_objective and promises.to_json() == kept(sealed).to_json()
-    result = (conclude if own else judge)(sealed, promises)
+    result = (conclude if own else judge)(sealed, promises, by)
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")
     return result.exit_code or 0
+
+
+def _unknown(by: Sequence[str], sealed: Sealed) -> list[str]:
+    """Labels that no row has."""
+    from plimsoll.slo.objectives.selector import OF_ROWS, has
+
+    table = sealed.records.labels
+    there = [*(() if table is None else table.columns), *OF_ROWS]
+    return [
+        f"--by {label or 'nothing'}: no row of {sealed.directory.path} has this label. There are {', '.join(there)}"
+        for label in by
+        if label not in OF_ROWS and not has(label, sealed.records)
+    ]

@@ -27,12 +27,15 @@ from plimsoll.slo.records.records import Records
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """What the parts of a report are made of. ``manifest`` and ``scenario`` are the documents of the run directory."""
+    """What the parts of a report are made of. ``manifest`` and ``scenario`` are the documents of the run directory;
+    ``by``: the labels that it is to be split by.
+    """
 
     records: Records
     judged: Judged
     manifest: Mapping[str, Any]
     scenario: Mapping[str, Any]
+    by: Sequence[str] = ()
 
     @property
     def run_id(self) -> str:

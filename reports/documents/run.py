@@ -215,14 +215,19 @@ def _properties(report: Report) -> list[tuple[str, str]]:
 
 
 def _sheet(report: Report) -> Iterator[Sequence[object]]:
-    """A row for each metric, in the units of ``report.json``; ``rows`` is ``all``, ``ok`` (successful requests only) or
-    a slice of word errors. An infinite value is ``inf``; no value is an empty cell.
+    """A row for each metric, in the units of ``report.json``; ``rows`` is ``all``, ``ok`` (successful requests only), a
+    value of a label or a slice of word errors. An infinite value is ``inf``; no value is an empty cell.
     """
     yield "metric", "rows", "unit", "n", "missing", "failed", *(name.replace("_", ".") for name in _STATISTICS)
     for name, metric in report.metrics.items():
         yield name, "all", metric.unit, metric.n, metric.missing, metric.failed, *_numbers(metric)
         if metric.of_ok is not None:
             yield name, "ok", metric.unit, metric.of_ok.n, "", "", *_numbers(metric.of_ok)
+    for label, groups in (report.by or {}).items():
+        for value, group in groups.items():
+            for name, metric in group.metrics.items():
+                rows = f"{label}={value}"
+                yield name, rows, metric.unit, metric.n, metric.missing, metric.failed, *_numbers(metric)
     part = report.speech
     if part is not None and part.wer is not None:
         rates = [("all", part.wer), *((f"slice {one.name or '-'}", one.wer) for one in part.slices)]

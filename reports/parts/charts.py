@@ -302,6 +302,13 @@ def _buckets(start_ns: int, end_ns: int, n: int) -> _Buckets:
     return _Buckets(start_ns, start_ns + span, width, max(1, round(span / width)))
 
 
+def buckets_of(rows: Records) -> _Buckets:
+    """The buckets of a timeline of these rows, of which there is one at least."""
+    due, sent, done = (rows[name] for name in ("due_ns", "sent_ns", "done_ns"))
+    start = int(min(0, due.min()))
+    return _buckets(start, int(max(due.max(), sent.max(), done.max(), start + 1)), len(rows))
+
+
 def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, str]]) -> Timeline | None:
     """The timeline of the measured rows, or None when nothing was measured.
 
@@ -311,9 +318,8 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
     if len(rows) == 0:
         return None
     due, ready, sent, done = (rows[name] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns"))
-    start = int(min(0, due.min()))
-    end = int(max(due.max(), sent.max(), done.max(), start + 1))
-    buckets = _buckets(start, end, len(rows))
+    buckets = buckets_of(rows)
+    start, end = buckets.start_ns, buckets.end_ns
     ok, was_sent, was_issued = rows.ok, sent >= 0, ready >= 0
     ended = np.where(done >= 0, done, end)
     # A request that waits for a connection is in flight: its user waits as well.

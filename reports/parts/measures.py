@@ -5,7 +5,7 @@ A billion token gaps fit, because values of lists are counted and never held. No
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -84,6 +84,19 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
     if "ttft" in banded or any(name in banded for name in LIVE):
         banded.pop("latency", None)
     return Measures(metrics, curves, distributions, histograms, banded, tuple(notes))
+
+
+def of_group(records: Records, names: Sequence[str]) -> dict[str, Metric]:
+    """These metrics of some rows of a run that has them; one without a value here is left out."""
+    found, known = dict[str, Metric](), catalogue()
+    for name in names:
+        indicator = known[name]
+        values = measure(indicator, records, judged=True)
+        if values.n:
+            alone = successes(indicator, records, values) if values.failed else None
+            of_ok = _statistics((alone or values).ranked, indicator) if values.failed else None
+            found[name] = _metric(indicator, values.ranked, values.missing, values.failed, of_ok)
+    return found
 
 
 def of_parts(rows: Rows, wanted: frozenset[str]) -> tuple[dict[str, Metric], dict[str, str]]:

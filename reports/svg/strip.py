@@ -36,7 +36,7 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Strip:
     """What to draw in one strip: its layers (back to front), their unit, horizontal limits with labels, and vertical
-    marks (ns after t0) with labels.
+    marks (ns after t0) with labels. ``reaches``: the axis goes up to this at least, so that strips can be compared.
     """
 
     title: str
@@ -44,13 +44,14 @@ class Strip:
     layers: Sequence[Layer]
     limits: Sequence[tuple[float, str]] = ()
     marks: Sequence[tuple[int, str]] = ()
+    reaches: float = 0.0
 
 
 def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels: bool) -> Picture:
     """One strip on ``canvas``."""
     x = clock(timeline.start_ns, timeline.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
     finite = [v for layer in data.layers for v in layer.values if v is not None]
-    high = float(max(finite, default=0.0))
+    high = max(data.reaches, float(max(finite, default=0.0)))
     # A limit far above the data would flatten it: such a limit is named in the caption, not drawn.
     shown = [(value, name) for value, name in data.limits if value <= 4 * high]
     top = max([high * 1.04, *(value for value, _ in shown)])

@@ -20,6 +20,7 @@ from plimsoll.slo.comparison.ranks import fisher
 from plimsoll.slo.metrics.indicator import Measured, catalogue, measure
 from plimsoll.slo.objectives.goodput import Goodput, against, goodput, throughput
 from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.selector import selected
 from plimsoll.slo.records.records import FloatArray, Records
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.confidence import clopper_pearson
@@ -110,6 +111,34 @@ def sample(
     comparison of one run with one run looks at them.
     """
     good = goodput(records, objectives)
+    readings: dict[str, Reading] = {}
+    profiles: dict[str, tuple[float, ...]] = {}
+    for where in dict.fromkeys(quantity.where for quantity in quantities):
+        part = selected(records, where)
+        some = [quantity for quantity in quantities if quantity.where == where]
+        found = _readings(part, some, goodput(part, objectives) if where else good, within)
+        readings |= found[0]
+        profiles |= {} if where else found[1]
+    invalid = validity is not None and validity.outcome == "INVALID"
+    return RunSample(
+        run=run,
+        readings=MappingProxyType(readings),
+        pair=pair,
+        directory=directory,
+        reasons=(validity.reasons or ("the generator broke its promise",)) if validity and invalid else (),
+        unstable=validity.unstable if validity is not None else None,
+        plan=plan,
+        requests=good.n,
+        failed=int(np.count_nonzero(records.in_measure & ~records.ok)),
+        span_ns=good.span_ns,
+        profiles=MappingProxyType(profiles),
+    )
+
+
+def _readings(
+    records: Records, quantities: Sequence[Quantity], good: Goodput, within: bool
+) -> tuple[dict[str, Reading], dict[str, tuple[float, ...]]]:
+    """What these rows show of each quantity, and the profile of each indicator."""
     along = share.course(records) if within else None
     readings: dict[str, Reading] = {}
     profiles: dict[str, tuple[float, ...]] = {}
@@ -128,20 +157,7 @@ def sample(
         for quantity in wanted:
             readings[str(quantity)] = _statistic(quantity, measured, ordered, along)
         profiles[name] = _profile(ordered)
-    invalid = validity is not None and validity.outcome == "INVALID"
-    return RunSample(
-        run=run,
-        readings=MappingProxyType(readings),
-        pair=pair,
-        directory=directory,
-        reasons=(validity.reasons or ("the generator broke its promise",)) if validity and invalid else (),
-        unstable=validity.unstable if validity is not None else None,
-        plan=plan,
-        requests=good.n,
-        failed=int(np.count_nonzero(records.in_measure & ~records.ok)),
-        span_ns=good.span_ns,
-        profiles=MappingProxyType(profiles),
-    )
+    return readings, profiles
 
 
 def _statistic(quantity: Quantity, measured: Measured, ordered: Ordered, along: share.Course | None) -> Reading:

@@ -1,6 +1,7 @@
 """What two runs are compared by: one number of a run, as ``p99(ttft)``, ``rate(output_tokens)`` or ``ratio(error)``.
 
-The left side of the objectives' grammar, with a tolerance of its own if wanted: ``p99(ttft) 10%``. A value is compared
+The left side of the objectives' grammar, with a tolerance of its own if wanted: ``p99(ttft) 10%``; of some rows, as
+``p99(ttft{class=chat})``. A value is compared
 by ratio; a share by difference, because a ratio of error shares says little (0 to 0.01 % is infinitely worse). Nothing
 is compared here, and nothing is promised.
 """
@@ -18,10 +19,14 @@ from typing import Literal
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue
-from plimsoll.slo.objectives.objective import BAD_RATIOS, RATES, RATIOS
+from plimsoll.slo.objectives import selector
+from plimsoll.slo.objectives.objective import BAD_RATIOS, RATES, RATIOS, WHERE
+from plimsoll.slo.objectives.selector import Selector, SelectorError
 from plimsoll.slo.records.records import FloatArray
 
-_SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*")
+_SHAPE = re.compile(
+    rf"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+){WHERE % 'where'}\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*"
+)
 
 #: Compared when nobody says what: six at most, so that five runs an arm can still decide (see
 #: ``plimsoll.slo.comparison.ranks``).
@@ -53,6 +58,7 @@ class Quantity:
 
     ``quantile``: 99/100 for p99, else None. ``unit``: ``ns``, ``ratio``, ``per_s`` or ``1``. ``tolerance``: a change up
     to this is of no interest (a fraction of the base; of a share: its points), None for the comparison's own.
+    ``where``: the rows that it is of, all if it is empty.
     """
 
     statistic: str
@@ -61,9 +67,10 @@ class Quantity:
     better: Literal["lower", "higher"]
     unit: str
     tolerance: float | None = None
+    where: Selector = ()
 
     def __str__(self) -> str:
-        return f"{self.statistic}({self.indicator})"
+        return f"{self.statistic}({self.indicator}{selector.text(self.where)})"
 
     @property
     def scale(self) -> Literal["ratio", "difference"]:
@@ -78,7 +85,11 @@ def parse(text: str) -> Quantity:
         raise QuantityError(
             [f"{text!r}: not a quantity. Write p99(ttft), mean(itl), rate(output_tokens), ratio(error)"]
         )
-    statistic, name, percent = found.groups()
+    statistic, name, written, percent = found.groups()
+    try:
+        where = () if written is None else selector.parse(written)
+    except SelectorError as error:
+        raise QuantityError([f"{text!r}: {error}"]) from None
     tolerance = float(Decimal(percent) / 100) if percent else None
     if tolerance is not None and not 0 <= tolerance < 1:
         raise QuantityError([f"{text!r}: a tolerance of {percent}% is not below 100 %. Write one like 5%"])
@@ -87,7 +98,7 @@ def parse(text: str) -> Quantity:
         if name not in known:
             raise QuantityError([f"{text!r}: {statistic}({name}) is not known; {statistic} is of {', '.join(known)}"])
         unit = "ratio" if statistic == "ratio" else "per_s"
-        return Quantity(statistic, name, None, "lower" if name in BAD_RATIOS else "higher", unit, tolerance)
+        return Quantity(statistic, name, None, "lower" if name in BAD_RATIOS else "higher", unit, tolerance, where)
     if statistic == "accuracy":
         raise QuantityError([f"{text!r}: accuracy is judged run by run. Of words compare mean(wer)"])
     indicators = catalogue()
@@ -97,7 +108,7 @@ def parse(text: str) -> Quantity:
     quantile = _quantile(text, statistic)
     if quantile is not None:
         statistic = "p" + format((quantile * 100).limit_denominator(10**12).__float__(), ".12g")
-    return Quantity(statistic, name, quantile, indicators[name].better, indicators[name].unit, tolerance)
+    return Quantity(statistic, name, quantile, indicators[name].better, indicators[name].unit, tolerance, where)
 
 
 def _quantile(text: str, statistic: str) -> Fraction | None:

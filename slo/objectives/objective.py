@@ -66,10 +66,11 @@ ACCURACY_SHARES = ("exact_match", "top1")
 #: request.
 LEAST_SHARE = Fraction(1, 10**9)
 
-_WHERE = r'\s*(?:\{(?P<%s>(?:"(?:[^"\\]|\\.)*"|[^"{}])*)\})?\s*'
+#: What stands in braces, under a name of a group to be filled in.
+WHERE = r'\s*(?:\{(?P<%s>(?:"(?:[^"\\]|\\.)*"|[^"{}])*)\})?\s*'
 _SHAPE = re.compile(
     r"\s*(?:(?P<each>each|worst)\s+(?P<label>\w+)\s*:\s*)?"
-    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+){_WHERE % 'where'}\)|(?P<bare>\w+){_WHERE % 'bare_where'})\s*"
+    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+){WHERE % 'where'}\)|(?P<bare>\w+){WHERE % 'bare_where'})\s*"
     r"(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[^\s0-9]*)"
     r"(?:\s+over\s+(?P<period>\S+))?\s*"
 )

@@ -17,6 +17,7 @@ import numpy as np
 from plimsoll.slo.metrics.indicator import Scope, catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput, over
 from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.selector import Selector, rows_of, selected
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 
 Method = Literal["Occurrences", "Timeslices", "RatioTimeslices"]
@@ -34,15 +35,21 @@ class Values:
         return (self.limit,)
 
     @property
+    def where(self) -> Selector:
+        """The rows that it is about."""
+        return self.limit.where
+
+    @property
     def entry(self) -> Scope:
         return catalogue()[self.limit.indicator].scope
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Every measured request; good when it succeeded and met all limits."""
+    """Every measured request ``where`` the selector holds; good when it succeeded and met all limits."""
 
     limits: tuple[Objective, ...]
+    where: Selector = ()
 
     @property
     def entry(self) -> Scope:
@@ -104,18 +111,23 @@ def tally(events: Values | Requests, records: Records, sliced: bool = False) -> 
     went, which a mean over slices needs: else one more failure, where there was no value, would make its slice count
     more.
     """
+    whole, at = records, None
+    if events.where:
+        records, at = selected(records, events.where), np.flatnonzero(rows_of(events.where, records))
     if isinstance(events, Values):
         measured = measure(catalogue()[events.limit.indicator], records, judged=True)
         if not sliced:
             bad = ~np.asarray(events.limit.met_by(measured.values))
             severity = over(events.limit, measured.values)
-            return Tally(bad, measured.row, records["due_ns"][measured.row], measured.missing, severity)
+            rows = measured.row if at is None else at[measured.row]
+            return Tally(bad, rows, whole["due_ns"][rows], measured.missing, severity)
         missing = measured.missing
     else:
         missing = 0
     rows = np.flatnonzero(records.in_measure)
     found = goodput(records, events.limits)
-    return Tally(~found.good[rows], rows, records["due_ns"][rows], missing, found.severity[rows])
+    there = rows if at is None else at[rows]
+    return Tally(~found.good[rows], there, whole["due_ns"][there], missing, found.severity[rows])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.objective import UNITS, Objective, ObjectiveError, parse
 from plimsoll.slo.objectives.openslo.counting import Requests, Values
 from plimsoll.slo.objectives.openslo.place import Duration, Place, nearest, read_duration, show
+from plimsoll.slo.objectives.selector import Selector, SelectorError
 
 VERSION = "openslo/v1"
 LONGEST_DESCRIPTION = 1050
@@ -343,6 +345,7 @@ class Threshold:
 
     indicator: str
     unit: str
+    where: Selector = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +375,10 @@ def bind(sli: Sli, sources: Mapping[str, str | None]) -> Bound | None:
         ratio.at("counter").warn("is not used: requests of a run are counted one by one")
     if "total" in parts:
         _total(parts["total"].spec)
+        wheres = {_where(source.spec) for source in parts.values()}
+        if len(wheres) > 1 and None not in wheres:
+            parts["total"].spec.error("and the other set are of different requests. Give both the same where")
+            return None
         key = "good" if "good" in parts else "bad"
         return _events(parts[key].spec, "success" if key == "good" else "failure")
     return _events(parts["raw"].spec, "success" if sli.raw_type == "success" else "failure")
@@ -399,8 +406,9 @@ def _type(source: Source, sources: Mapping[str, str | None]) -> str | None:
 
 
 def _threshold(spec: Place) -> Threshold | None:
-    if not spec.mapping(("indicator", "unit"), ("indicator",)) or not spec.has("indicator"):
+    if not spec.mapping(("indicator", "unit", "where"), ("indicator",)) or not spec.has("indicator"):
         return None
+    where = _where(spec)
     known = catalogue()
     name = spec.at("indicator").one_of(tuple(known))
     if name is None:
@@ -414,13 +422,25 @@ def _threshold(spec: Place) -> Threshold | None:
             )
             return None
         unit = spec.at("unit").one_of(_TIMES)
-        return Threshold(name, unit) if unit else None
+        return Threshold(name, unit, where) if unit and where is not None else None
     right = "/s" if base == "per_s" else ""
     if spec.has("unit") and spec.at("unit").value != right:
         fix = "Write unit: /s" if right else f"{name} has no unit: remove it"
         spec.at("unit").error(f"is {show(spec.at('unit').value)}. {fix}")
         return None
-    return Threshold(name, right)
+    return None if where is None else Threshold(name, right, where)
+
+
+def _where(spec: Place) -> Selector | None:
+    """The rows that a source counts, all of them if it does not say; None: that is an error, and told."""
+    if not spec.has("where"):
+        return ()
+    text = spec.at("where").text()
+    try:
+        return None if text is None else selector.parse(text.strip().removeprefix("{").removesuffix("}"))
+    except SelectorError as error:
+        spec.at("where").error(f"is no selector: {error}")
+        return None
 
 
 def _total(spec: Place) -> None:
@@ -434,12 +454,14 @@ def _total(spec: Place) -> None:
 
 def _events(spec: Place, kind: Literal["success", "failure"]) -> Requests | None:
     """The good requests, from a set of good or of bad ones."""
-    found = _event_set(spec)
+    found, where = _event_set(spec), _where(spec)
+    if where is None:
+        return None
     if kind == "success" and isinstance(found, tuple):
-        return Requests(found)
+        return Requests(found, where)
     right = "ok" if kind == "success" else "errors"
     if found == right:
-        return Requests(())
+        return Requests((), where)
     if found is not None:
         hint = "{events: ok} or {requests: 'ttft <= 200ms'}" if kind == "success" else "{events: errors}"
         why = "" if kind == "success" else "; to count slow requests, state the good ones instead"
@@ -449,7 +471,7 @@ def _events(spec: Place, kind: Literal["success", "failure"]) -> Requests | None
 
 def _event_set(spec: Place) -> str | tuple[Objective, ...] | None:
     """The word under ``events``, or the limits under ``requests``."""
-    if not spec.mapping(("events", "requests")):
+    if not spec.mapping(("events", "requests", "where")):
         return None
     if spec.has("events") == spec.has("requests"):
         has = "both events and requests" if spec.has("events") else "neither events nor requests"
@@ -503,7 +525,8 @@ def values(bound: Threshold | Foreign, objective: Place) -> Values | None:
         return None
     value = format(Decimal(repr(objective.at("value").value)), "f")
     try:
-        return Values(parse(f"{bound.indicator} {OPERATORS[word]} {value}{bound.unit}"))
+        where = selector.text(bound.where)
+        return Values(parse(f"{bound.indicator}{where} {OPERATORS[word]} {value}{bound.unit}"))
     except ObjectiveError as error:
         objective.at("op").error(error.errors[0])
         return None

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.ledger import AlertRule
 from plimsoll.slo.objectives.objective import parse as limit
 from plimsoll.slo.objectives.openslo import Slo, parse
 from plimsoll.slo.objectives.openslo.counting import Component, Method, Requests, Terms, Values
 from plimsoll.slo.objectives.openslo.judging import Events, Part, SliceMean, Sum, slice_mean
 from plimsoll.slo.objectives.openslo.place import span
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Records, Status, empty, from_columns
 from plimsoll.slo.statistics.confidence import relative_entropy
 from plimsoll.slo.statistics.share import counted
@@ -75,6 +77,20 @@ def test_the_verdict_counts_entries_and_says_how_many_decide() -> None:
     assert (by_time.outcome, by_time.n, by_time.bad, by_time.max_bad_allowed) == ("INCONCLUSIVE", 5, 1, -1)
     # P[Binomial(5, 0.02) >= 1] = 1 - 0.98^5: one bad slice of five does not show more than 2 % yet.
     assert by_time.p_fail == pytest.approx(1 - 0.98**5)
+
+
+@pytest.mark.parametrize("method", ["Occurrences", "Timeslices"])
+def test_an_slo_about_some_requests_counts_those_alone(method: Method) -> None:
+    """Of every other request; the same as if the others were not there."""
+    mine = np.arange(len(EXAMPLE)) % 2 == 0
+    some = EXAMPLE.labelled(LabelTable.of({"class": ["chat" if one else "bulk" for one in mine]}))
+    part = Component("ok", Requests((), selector.parse("class=chat")), Fraction("0.98"), slice_target=Fraction("0.95"))
+    (found,) = promise(method, parts=(part,)).judge(some)
+    (alone,) = promise(method).judge(EXAMPLE.select(mine))
+    assert (found.n, found.bad, found.observed) == (alone.n, alone.bad, alone.observed)
+    late = Component("e2e", Values(limit("latency{class=chat} <= 1ns")), Fraction("0.98"))
+    (all_late,) = promise("Occurrences", parts=(late,)).judge(some)
+    assert (all_late.n, all_late.bad) == (int(mine.sum()), int(mine.sum()))
 
 
 def test_a_slice_is_bad_only_below_its_target() -> None:

@@ -8,7 +8,7 @@ from textwrap import indent
 
 import pytest
 
-from plimsoll.slo.objectives import openslo
+from plimsoll.slo.objectives import openslo, selector
 from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.objectives.objective import parse as limit
 from plimsoll.slo.objectives.openslo import parse
@@ -93,6 +93,11 @@ def test_a_threshold_is_bound_to_an_indicator_with_its_unit() -> None:
         ("{indicator: output_rate, unit: /s}", "{op: gt, value: 20, target: 0.99}", "output_rate > 20/s"),
         ("{indicator: output_tokens}", "{op: gte, value: 1e1, target: 0.99}", "output_tokens >= 10"),
         ("{indicator: ttft, unit: us}", "{op: lte, value: 1e-1, target: 0.99}", "ttft <= 0.1us"),
+        (
+            "{indicator: ttft, unit: s, where: 'turn>1, class=chat'}",
+            "{op: lt, value: 0.2, target: 0.99}",
+            "ttft{class=chat,turn>1} < 0.2s",
+        ),
     ],
 )
 def test_a_value_has_the_unit_that_the_source_states(spec: str, objective: str, event: str) -> None:
@@ -119,6 +124,18 @@ def test_a_ratio_counts_requests(parts: str, limits: tuple[str, ...]) -> None:
     spec = parts.replace("{S: ", "{metricSource: {type: plimsoll, spec: ").replace("}}", "}}}")
     (found,) = parse(slo(f"ratioMetric: {{{spec}}}", "{target: 0.99}")).slos
     assert found.terms.components[0].events == Requests(tuple(map(limit, limits)))
+
+
+def test_a_ratio_may_be_about_some_requests() -> None:
+    where = "where: 'class=chat'"
+    both = f"good: {{S: {{events: ok, {where}}}}}, total: {{S: {{events: requests, {where}}}}}"
+    spec = both.replace("{S: ", "{metricSource: {type: plimsoll, spec: ").replace("}}", "}}}")
+    (found,) = parse(slo(f"ratioMetric: {{{spec}}}", "{target: 0.99}")).slos
+    assert found.terms.components[0].events == Requests((), selector.parse("class=chat"))
+    other = spec.replace("requests, where: 'class=chat'", "requests")
+    assert "Give both the same where" in error(slo(f"ratioMetric: {{{other}}}", "{target: 0.99}"))
+    wrong = spec.replace("class=chat", "class")
+    assert "is no selector: class is no condition" in errors(slo(f"ratioMetric: {{{wrong}}}", "{target: 0.99}"))[0]
 
 
 def test_a_ratio_may_have_several_objectives_each_a_promise_of_its_own() -> None:
@@ -358,7 +375,7 @@ def test_every_trap_is_named_with_its_remedy(text: str, says: str) -> None:
         ("{type: plimsoll, spec: {indicator: ttft, unit: min}}", "spec.unit: is 'min'."),
         ("{type: plimsoll, spec: {indicator: output_tokens, unit: ms}}", "output_tokens has no unit: remove it"),
         ("{type: plimsoll, spec: {indicator: tfft, unit: ms}}", "is 'tfft'. Did you mean ttft?"),
-        ("{type: plimsoll, spec: {indicator: ttft, unit: ms, where: x}}", "spec.where: unknown key"),
+        ("{type: plimsoll, spec: {indicator: ttft, unit: ms, when: x}}", "spec.when: unknown key"),
         ("{type: plimsoll}", "spec: is empty, not a mapping"),
         ("{type: Plimsoll, spec: {indicator: ttft, unit: ms}}", "Write plimsoll, in lower case"),
         ("{spec: {indicator: ttft, unit: ms}}", "has neither metricSourceRef nor type"),

@@ -50,6 +50,25 @@ def test_a_quantity_prints_as_it_is_written_and_may_have_its_own_tolerance() -> 
     )
 
 
+def test_a_quantity_of_some_rows_sees_those_alone() -> None:
+    assert str(parse("p99( latency { turn > 1 , class=chat } ) 5%")) == "p99(latency{class=chat,turn>1})"
+    with pytest.raises(QuantityError, match=r"p99.latency.class..': class is no condition; write class=VALUE"):
+        parse("p99(latency{class})")
+    names: list[str | int | None] = ["chat", "bulk"] * 300
+    due = np.arange(600) * 1000
+    took = np.where(np.arange(600) % 2 == 0, 10 * MS, 90 * MS).astype(np.int64)
+    status = np.where(np.arange(600) % 20 == 1, int(Status.HTTP), 0)
+    some = from_columns(600, due_ns=due, sent_ns=due, done_ns=due + took, status=status, labels={"class": names})
+    of = parse_all(["p50(latency)", "p50(latency{class=chat})", "ratio(error{class=bulk})", "rate(ok{class=chat})"])
+    found = sample(some, of, within=True)
+    assert {name: (one.value, one.n) for name, one in found.readings.items() if not name.startswith("rate")} == {
+        "p50(latency)": (10 * MS, 600),
+        "p50(latency{class=chat})": (10 * MS, 300),
+        "ratio(error{class=bulk})": (0.1, 300),
+    }
+    assert [*found.profiles] == ["latency"]
+
+
 def test_all_bad_quantities_are_named_at_once_with_what_to_write() -> None:
     with pytest.raises(QuantityError) as caught:
         parse_all(["p99(speed)", "p0(ttft)", "ratio(slow)", "ttft", "p50(ttft)", "p50(ttft)", "p99(ttft) 100%"])
