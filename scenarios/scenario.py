@@ -35,6 +35,7 @@ from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
+from plimsoll.scenarios.text.labels import Labels
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
@@ -176,6 +177,10 @@ class Scenario(BaseModel):
         default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
     )
 
+    labels: Labels | None = Field(
+        default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
+    )
+
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:
         if self.mode == "accuracy" and self.kind == "replay":
@@ -263,6 +268,8 @@ class Scenario(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
         found = self.model_dump(mode="json", by_alias=True, exclude={"mix"})
+        if self.labels is None:
+            del found["labels"]  # files of runs without labels stay as they were
         if self.mix:
             found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
             found["mix"] = {name: one._as_class() for name, one in self.mix.items()}
@@ -360,8 +367,9 @@ def _class_of(own: Mapping[str, Any], shared: Mapping[str, Any], reading: _Readi
     """What a class is, with what it takes from the top of the file."""
     reading.not_here(own, OF_RUN, "is the run's. Write it at the top of the file", (MIX, name))
     one = {**shared, **{key: value for key, value in own.items() if key not in (*OF_RUN, "until")}}
-    if isinstance(shared.get("target"), Mapping) and isinstance(own.get("target"), Mapping):
-        one["target"] = over(shared["target"], own["target"])
+    for key in ("target", "labels"):
+        if isinstance(shared.get(key), Mapping) and isinstance(own.get(key), Mapping):
+            one[key] = over(shared[key], own[key])
     until = own.get("until", "own")
     if until not in ("own", "others"):
         reading.say((MIX, name, "until"), f"is {until!r:.60}. Write others, or leave it out")

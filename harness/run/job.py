@@ -14,6 +14,7 @@ from typing import Any
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.labels import mistakes
 from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
@@ -146,7 +147,7 @@ def _about(text: str, name: str) -> str:
 
 def _at_class(errors: Sequence[str], where: str, name: str) -> list[str]:
     """Errors at ``where`` of a class, "" for none, at their place in the mix."""
-    keys = re.compile(rf"{re.escape(where)}: ?(?=target\b)")
+    keys = re.compile(rf"{re.escape(where)}: ?(?=(?:target|labels)\b)")
     if name:
         errors = [keys.sub(f"{where}:mix.{name}.", text) for text in errors]
         return [re.sub(rf"^{re.escape(where)}: ", f"{where}: class {name}: ", text) for text in errors]
@@ -182,7 +183,10 @@ def _lined(errors: list[str], where: str, name: str | Document | None, flags: Ma
     options = flags.get("options") or {}
     for text in errors:
         begin = re.match(rf"{re.escape(where)}: ?target\.(\w+)(?:\.(\w+))?", text)
-        if begin is None:
+        if begin is None and name is not None and text.startswith(f"{where}:labels."):
+            written = document(name)
+            found += written.placed([written.where + text[len(where) :]])
+        elif begin is None:
             found.append(text)
         elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
             written = document(name)
@@ -320,6 +324,7 @@ def _check_target(where: str, scenario: Scenario, encode: bool) -> list[str]:
     """Every error in where a load goes, and with ``encode`` in what."""
     section = scenario.target
     found = _options(where, section.protocol, section.options)[1] + _place(where, section.url, section.ca_file)
+    found += _unsaid(where, scenario)
     if not found and encode:
         target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
         try:
@@ -330,6 +335,12 @@ def _check_target(where: str, scenario: Scenario, encode: bool) -> list[str]:
         except (HarnessFault, ScenarioError) as error:
             found += [f"{where}: {text}" for text in error.errors]
     return found
+
+
+def _unsaid(where: str, scenario: Scenario) -> list[str]:
+    """Labels that no answer of this protocol can have."""
+    spoken = protocols().get(scenario.target.protocol)
+    return [f"{where}:{text}" for text in mistakes(scenario.labels or {}, spoken)] if spoken is not None else []
 
 
 def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
@@ -372,6 +383,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
     common, errors = _options(where, section.protocol, section.options)
     errors += _unspoken(section, where)
     errors += _place(where, section.url, section.ca_file)
+    errors += _unsaid(where, scenario)
     headers, problems = resolve(section.model_dump())
     errors += [f"{where}: {text}" for text in problems]
     if errors:

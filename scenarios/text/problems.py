@@ -49,8 +49,8 @@ class Place:
         path = ""
         loc = loc if loc and loc[0] in self.above else (*self.below, *loc)
         keys = tuple(
-            part for part in loc if isinstance(part, int) or not part.startswith("<")
-        )  # that is a union's branch
+            part for part in loc if isinstance(part, int) or not part.startswith(("<", "[key]"))
+        )  # those are a union's branch, and a mapping's key itself
         for part in keys:
             if isinstance(part, int):
                 path += f"[{part}]"

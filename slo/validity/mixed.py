@@ -58,13 +58,25 @@ def assess_classes(
         generator_lag_ns=lateness.summary(sent.first["ready_ns"] - sent.first["due_ns"]),
         stamp=stamp,
         kernel_share=share,
-        arrivals=next((one.arrivals for one in parts if one.arrivals is not None), None),
+        arrivals=parts[0].arrivals if all(one.arrivals is not None for one in parts) else None,
         unstable="; ".join(unstable) or None,
         merged_chunks=merged_chunks(rows),
         live_audio=lateness.live_audio(rows),
         paced=any(one.paced for one in parts),
         pooled=any(one.pooled for one in parts),
+        classes=found,
     )
+
+
+def of_rows(part: Records, records: Records, validity: Validity) -> tuple[Records, Validity]:
+    """The rows that a part of a run belongs to and the verdict on their generator: a class's, where they are its."""
+    if not validity.classes or part.labels is None or not len(part):
+        return records, validity
+    place = np.asarray(part.labels.columns["class"])
+    if place.min() != place.max():
+        return records, validity
+    name = part.labels.texts["class"][int(place[0])]
+    return of_class(records, name), validity.classes[name]
 
 
 def of_class(records: Records, name: str) -> Records:

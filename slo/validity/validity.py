@@ -10,8 +10,8 @@ module is pure and says nothing about how fast the endpoint was; whether it kept
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,7 +45,8 @@ class Validity:
     said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not,
     in words. That is no fault of the generator and leaves ``outcome`` alone: ``plimsoll.slo.verdict.verdict.judge``
     says what it does to the run. ``paced``: every request had a due time of its own, so objectives are judged at both
-    ends of the lateness; ``pooled``: some waited for one of ``max_connections``.
+    ends of the lateness; ``pooled``: some waited for one of ``max_connections``;
+    ``classes``: of a mix, each of them.
     """
 
     outcome: Literal["VALID", "INVALID"]
@@ -68,6 +69,7 @@ class Validity:
     live_audio: lateness.LiveAudio | None = None
     paced: bool = False
     pooled: bool = False
+    classes: Mapping[str, Validity] = field(default_factory=dict)
 
 
 def assess(
