@@ -112,7 +112,10 @@ def json_schema() -> dict[str, Any]:
             "additionalProperties": False,
         },
     }  # fmt: skip
-    schema["oneOf"] = [*of_kinds, {"title": "mix", "properties": {"kind": False}, "required": ["mix"]}]
+    del schema["required"]  # as pydantic knows it
+    alone = [{**one, "properties": {**one["properties"], "mix": False}} for one in of_kinds]
+    not_here = dict.fromkeys(("kind", "params", "source"), False)
+    schema["oneOf"] = [*alone, {"title": "mix", "properties": not_here, "required": ["mix"]}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
