@@ -54,6 +54,7 @@ class Flags(TypedDict, total=False):
     objectives: Sequence[str] | None
     name: str | None
     source: str | None
+    of_class: str | None
 
 
 _TARGET = (
@@ -84,7 +85,8 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone: that many, and in a
     closed loop exactly that many; both: both minima. They replace the file's minima and its max_queries, not
     max_duration. ``headers`` and ``options`` are added to the file's; ``objectives`` replace the file's. ``source`` is
-    the kind of source of a scenario that has none (default synthetic_text).
+    the kind of source of a scenario that has none (default synthetic_text). ``of_class``: whose ``rate`` or
+    ``concurrency`` of a mix is meant; "": those of all together, each in its share.
     """
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     for key, between in (("window", ".."), ("cancel", ":")):
@@ -126,7 +128,8 @@ _MIX_EACH = ("workers", "timeout", "connect_timeout", "drain", "cancel")
 def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
     """Flags over a mix: what is the run's, and what every class has. Raises ``ScenarioError`` with every problem."""
     stops = ("duration", "queries", "max_duration", "max_queries")
-    meant = (*_TARGET, *_MIX_RUN, *_MIX_EACH, *stops)
+    moved = ("rate", "concurrency", "kind", "of_class") if "of_class" in given else ()
+    meant = (*_TARGET, *_MIX_RUN, *_MIX_EACH, *stops, *moved)
     errors = [
         f"{_flag(key)}: {base.name} is a mix of {', '.join(base.mix)}, and this is of one load. Write it in the file, "
         "in its class under mix."
@@ -137,6 +140,13 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
     for key in _MIX_RUN:
         if key in given:
             mapping[key], labels[key] = given[key], _flag(key)
+    if moved:
+        variable = "rate" if "rate" in given else "concurrency"
+        loads = loads_of(base, variable, given["of_class"])
+        for name, load in loads.items():
+            value = given[variable] * load / sum(loads.values())
+            mapping[MIX][name]["params"][variable] = value if variable == "rate" else round(value)
+            labels[f"{MIX}.{name}.params.{variable}"] = _flag(variable)
     for name, one in [("", mapping), *mapping[MIX].items()]:
         below, own = (f"{MIX}.{name}." if name else ""), dict[str, str]()
         if name and "objectives" in given:
@@ -157,6 +167,12 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
     if errors:
         raise ScenarioError(errors)
     return scenario
+
+
+def loads_of(mix: Scenario, variable: str, name: str = "") -> dict[str, float]:
+    """The loads of the classes that have such a load, each one number; ``name``: of this class alone."""
+    found = {part: getattr(one.params, variable, None) for part, one in mix.mix.items() if name in ("", part)}
+    return {part: float(load) for part, load in found.items() if isinstance(load, int | float)}
 
 
 def _set_target(target: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> None:

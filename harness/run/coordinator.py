@@ -345,7 +345,7 @@ async def _reached(job: Job, server: bundled_server.Bundled | None) -> Target:
     """Where a load goes, tried out."""
     target = job.target
     if job.bundled is not None and server is not None:
-        target = _aim(target, server, job.bundled[1])
+        target = aim(target, server, job.bundled[1])
     protocol = protocols()[target.protocol]
     if protocol.needs_url:
         await preflight(target)
@@ -418,7 +418,8 @@ def _stated_normaliser(options: Mapping[str, Any]) -> str:
     return normaliser(str(name)).text
 
 
-def _aim(target: Target, server: bundled_server.Bundled, model: str) -> Target:
+def aim(target: Target, server: bundled_server.Bundled, model: str) -> Target:
+    """The target at the bundled server, which was started for this model among others."""
     url = f"grpc://{server.facts['grpc']}" if protocols()[target.protocol].grpc else server.url
     own = model if model in server.models else server.models[0]
     return replace(target, url=url, model=target.model or own)

@@ -157,8 +157,9 @@ def make(
 
 def reach(job: Job) -> None:
     """One connection to an endpoint that is not ours to start. Raises HarnessFault (exit 5) if there is none."""
-    if job.bundled is None and protocols()[job.target.protocol].needs_url:
-        interrupts.run(preflight(job.target))
+    for one in job.classes.values() or (job,):
+        if one.bundled is None and protocols()[one.target.protocol].needs_url:
+            interrupts.run(preflight(one.target))
 
 
 def run_job(prepared: Prepared, *, as_json: bool, quiet: bool = False, staff: Staff = ALONE) -> int:

@@ -82,6 +82,20 @@ def test_flags_go_over_every_class_and_those_of_one_load_are_refused() -> None:
     ]
 
 
+def test_a_load_moves_in_one_class_or_in_all_by_its_share() -> None:
+    made = mixed(mix={"chat": CHAT, "more": {"kind": "server", "params": {"rate": 10}}, "bulk": BULK})
+
+    def rates(scenario: Scenario) -> dict[str, Any]:
+        return {name: one.params.model_dump().get("rate") for name, one in scenario.mix.items()}
+
+    one, every = with_flags(made, of_class="chat", rate=8, kind="server"), with_flags(made, of_class="", rate=25)
+    assert rates(one) == {"chat": 8, "more": 10, "bulk": None}
+    assert rates(every) == {"chat": 20, "more": 5, "bulk": None}
+    assert one.mix["more"] == made.mix["more"]
+    slots = with_flags(made, of_class="bulk", concurrency=7).mix["bulk"]
+    assert (slots.params.model_dump()["concurrency"], slots.endless) == (7, True)
+
+
 def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
     with pytest.raises(ScenarioError) as refused:
         parse(
