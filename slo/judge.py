@@ -25,8 +25,8 @@ from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
-from plimsoll.slo.validity.mixed import assess_classes
-from plimsoll.slo.validity.validity import Validity, assess
+from plimsoll.slo.validity.mixed import assess_run
+from plimsoll.slo.validity.validity import Validity
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
@@ -70,10 +70,7 @@ def judge(
     slos, confidence = promises.slos, promises.confidence
     limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
     promised = bool(compared) or bool(slos) or any(one.scope == "run" for one in objectives)
-    if classes:
-        validity = assess_classes(records, classes, limits, judged=promised)
-    else:
-        validity = assess(records, facts, limits, judged=promised)
+    validity = assess_run(records, facts, classes, limits, judged=promised)
     along = course_of(records, validity)
     good, span = goodput(records, objectives), run_span_ns(records)
     return Judged(

@@ -87,6 +87,8 @@ def facts_of(parts: Mapping[str, GeneratorFacts]) -> GeneratorFacts:
             )
         else:
             found[name] = next((value for value in values if value is not None), None)
+    if not all(one.plan_samples for one in parts.values()):  # a closed loop has none, and more rows than planned
+        found["plan_samples"] = 0
     sent = -1 if any(one.sent < 0 for one in parts.values()) else found["sent"]
     recorded = -1 if any(one.recorded < 0 for one in parts.values()) else found["recorded"]
     return replace(GeneratorFacts(**found), sent=sent, recorded=recorded)

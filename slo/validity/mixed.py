@@ -20,15 +20,18 @@ from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity, assess, sent_of, stamp_of
 
 
-def assess_classes(
+def assess_run(
     records: Records,
+    facts: GeneratorFacts,
     classes: Mapping[str, GeneratorFacts],
     objectives: Sequence[Objective] = (),
     *,
     judged: bool | None = None,
     strict: bool = False,
 ) -> Validity:
-    """As ``assess``, of rows that have a class each."""
+    """As ``assess``; with ``classes``, of rows that have one of these each."""
+    if not classes:
+        return assess(records, facts, objectives, judged=judged, strict=strict)
     found = {
         name: assess(of_class(records, name), facts, _about(name, objectives), judged=judged, strict=strict)
         for name, facts in classes.items()
