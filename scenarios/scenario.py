@@ -31,11 +31,11 @@ from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import CancelSection
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
-from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
+from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
-from plimsoll.scenarios.text.labels import Labels
+from plimsoll.scenarios.text.labels import Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
@@ -263,7 +263,11 @@ class Scenario(BaseModel):
 
     def source_object(self) -> PayloadSource:
         """The payload source, its files read. Raises ``ScenarioError`` with every problem of those files."""
-        return sources()[getattr(self.source, "kind")].build(self.source, self.seed)  # noqa: B009
+        source = sources()[getattr(self.source, "kind")]  # noqa: B009
+        keys = {*of_source(self.labels or {}).values()}
+        if keys and source.labelled is not None:
+            return source.labelled(self.source, self.seed, keys)
+        return source.build(self.source, self.seed)
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
@@ -323,7 +327,10 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     whole = {**raw, "params": params or StopSection(), "source": source or StopSection()}
     if kind is None:
         whole["kind"] = "?"
-    return reading.result(reading.validated(Scenario, whole, ()))
+    scenario = reading.validated(Scenario, whole, ())
+    if scenario is not None and source is not None:
+        reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009
+    return reading.result(scenario)
 
 
 def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
@@ -455,6 +462,12 @@ class _Reading:
             self.say(("source", "kind"), unknown(raw["kind"], known, "payload source"))
             return None
         return self.validated(source.params, raw, ("source",))
+
+    def check_labels(self, labels: Mapping[str, str], source: Source) -> None:
+        """Whether the data set can have them."""
+        for name in of_source(labels) if source.labelled is None else ():
+            able = " or ".join(other.name for other in sources().values() if other.labelled is not None)
+            self.say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
 
     def cross_check(self, kind: Kind, params: BaseModel, raw: Mapping[str, Any]) -> None:
         """What no single section can know: more workers than slots, and plans too large to be meant."""

@@ -37,6 +37,7 @@ from plimsoll.harness.run import mixture
 from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
+from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
 from plimsoll.harness.run.watcher import Beginning, Watcher
@@ -198,8 +199,11 @@ class Part:
         if await workforce.concluded(job.directory.path, self.manifest, job.public, plan.pieces, facts):
             return open_sealed(job.directory.path, left=True)
         chosen = partial(cancellation.chosen, cancel, job.scenario.seed, plan) if cancel else None
-        members, dealing = workforce.members, workforce.dealing
-        return seal(job.directory, self.manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers)
+        payloads = of_payloads(job.scenario, self.source)
+        members, dealing, pieces = workforce.members, workforce.dealing, plan.pieces
+        return seal(
+            job.directory, self.manifest, job.public, pieces, members, facts, chosen, dealing, answers, payloads
+        )
 
 
 class Coordinator:

@@ -6,14 +6,20 @@ answer said is in the rows already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from plimsoll.harness.generator.labels import LONGEST
 from plimsoll.harness.run.planned import Samples, places
+from plimsoll.harness.transport.outcome import shown
 from plimsoll.scenarios.plan.blocks import Blocks
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.scenarios.samples.payload import PayloadSource, Said
+from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
+from plimsoll.scenarios.text.labels import of_source
+from plimsoll.slo.records.labels import LabelTable, number_of
 from plimsoll.slo.records.records import IntArray, Phase, Records
 
 
@@ -59,6 +65,35 @@ class Known:
         if not len(samples):
             return dict.fromkeys(self._of_plan, np.full(len(rows), -1))
         return {label: np.where(known, column[at], -1) for label, column in samples.labels.items()}
+
+
+def of_payloads(scenario: Scenario, source: PayloadSource) -> LabelTable | None:
+    """The labels of each payload that the scenario takes from its data set; None: it takes none there."""
+    keys = of_source(scenario.labels or {})
+    if not keys:
+        return None
+    said: Said = getattr(source, "labels", {})
+    return LabelTable.of({label: _told(said[key]) for label, key in keys.items()})
+
+
+def read_again(scenario: Mapping[str, Any]) -> tuple[LabelTable | None, tuple[str, ...]]:
+    """The same by scenario.yaml, for whoever seals what another left; and what went wrong."""
+    if not scenario.get("labels"):
+        return None, ()
+    try:
+        known = parse(dict(scenario), str(scenario.get("name", "")))
+        return of_payloads(known, known.source_object()), ()
+    except (ScenarioError, OSError) as error:
+        return None, (f"labels of the data set are missing: it can't be read again ({error})",)
+
+
+def _told(values: Sequence[str | float | None]) -> list[str | int | None]:
+    """Whole numbers where all are such, else texts as rows may hold them."""
+    texts = [None if value in (None, "") else shown(str(value), LONGEST) for value in values]
+    numbers = [-1 if text is None else number_of(text) for text in texts]
+    if any(text is not None and number < 0 for text, number in zip(texts, numbers, strict=True)):
+        return [*texts]
+    return [None if number < 0 else number for number in numbers]
 
 
 def together(said: LabelTable | None, known: LabelTable | None) -> LabelTable | None:

@@ -57,16 +57,23 @@ def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
 def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
     from plimsoll.harness.run.job import check_file
+    from plimsoll.harness.run.labelling import of_payloads
+    from plimsoll.slo.records.labels import NO_LABELS
 
     with errors_too(json_):
         scenario = check_file(path)
-        plans = {name: one.blocks(len(one.source_object())).survey() for name, one in scenario.classes.items()}
+        held = {name: one.source_object() for name, one in scenario.classes.items()}
+        plans = {name: one.blocks(len(held[name])).survey() for name, one in scenario.classes.items()}
+        known = {name: of_payloads(one, held[name]) or NO_LABELS for name, one in scenario.classes.items()}
     if json_:
         prints = {name: plan.fingerprint for name, plan in plans.items()}
         found = {"plan_fingerprints": prints} if scenario.mix else {"plan_fingerprint": prints[""]}
         typer.echo(json.dumps({"scenario": scenario.to_mapping(), **found}, indent=1))
         return
     for name, plan in plans.items():
+        one, columns = scenario.classes[name], known[name].columns
         what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
-        where = f"{path}: class {name}" if name else path
-        typer.echo(f"{where}: {scenario.classes[name].kind}, {what}. Fine")
+        typer.echo(f"{path}: {f'class {name}: ' if name else ''}{one.kind}, {what}. Fine")
+        for label, place in (one.labels or {}).items():
+            values = {*columns[label].tolist()} - {-1} if label in columns else None
+            typer.echo(f"  label {label}: {place}" + ("" if values is None else f", {len(values):,} values"))
