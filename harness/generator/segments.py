@@ -41,6 +41,8 @@ _MOST_ALIKE = 1 << 22
 MOST_UNWRITTEN, _ROW = 16 << 20, 200
 #: An array of a label is called so.
 _LABEL = "label."
+#: More of them, and other ones, no worker of ours writes.
+_MOST_LABELS, _LABEL_NAME = 64, re.compile(r"label\.[a-z][a-z0-9_]{0,63}")
 _DONE = re.compile(r"w(\d{3,6})\.done")
 
 
@@ -300,13 +302,17 @@ def _records(body: memoryview) -> Records:
     layout: Any = header.get("arrays")
     named = [str(one[0]) for one in layout if one] if "labels" in header and isinstance(layout, list) else []
     named = [name for name in named if name.startswith(_LABEL)]
+    if len(named) > _MOST_LABELS or not all(map(_LABEL_NAME.fullmatch, named)):
+        raise ValueError("its labels are none that a worker writes")
     arrays = _arrays(layout, body[end:], "slices" in texts, named)
     session = _session_table(arrays, list(texts["slices"])) if "slices" in texts else None
     columns = {name: arrays[name] for name in COLUMNS}
     labels = None
     if named:
         words: Any = header["labels"]
-        tables = {label: _texts(words, label) for label in words} if isinstance(words, dict) else {}
+        if not isinstance(words, dict):
+            raise ValueError("labels is no mapping of texts")
+        tables = {label: _texts(words, label) for label in words}
         places = {name.removeprefix(_LABEL): arrays[name].astype(np.int64) for name in named}
         labels = LabelTable(places, tables, len(columns["status"]))
     chunk_ns, offsets = (arrays[name].astype(np.int64, copy=False) for name in ("chunk_ns", "chunk_offsets"))

@@ -31,12 +31,15 @@ class Known:
     def __init__(self, plan: Blocks, payloads: LabelTable | None, width: int) -> None:
         head = plan.head
         self._payloads, self._width = payloads, width
+        # The extra last entry is that of a payload that no data set has: users of Locust make their own, of index -1.
+        held = payloads.columns if payloads is not None else {}
+        self._of_payload = {label: np.append(column, -1) for label, column in held.items()}
         self._texts = dict(head.labels.texts) if head.labels is not None else {}
         self._of_plan = tuple(head.labels.columns) if head.labels is not None else ()
         # A closed loop repeats its list for as long as it runs: all of the list's labels are at hand.
         listed = plan.whole().labels if head.cyclic and head.labels is not None else None
         self._listed: Mapping[str, IntArray] = {} if listed is None else listed.columns
-        self.names = frozenset((*self._of_plan, *(payloads.columns if payloads is not None else ())))
+        self.names = frozenset((*self._of_plan, *self._of_payload))
 
     def of(self, rows: Records, samples: Samples | None) -> LabelTable | None:
         """The labels of these rows, of a block whose planned samples are these; None: there are none."""
@@ -48,9 +51,8 @@ class Known:
             columns |= self._planned(rows, samples)
         if self._payloads is not None:
             payload = rows["payload_ix"]
-            known = (payload >= 0) & (payload < len(self._payloads))  # users of Locust make their own: -1
-            for label, column in self._payloads.columns.items():
-                columns[label] = np.where(known, np.append(column, -1)[np.where(known, payload, -1)], -1)
+            payload = np.where((payload >= 0) & (payload < len(self._payloads)), payload, -1)
+            columns |= {label: column[payload] for label, column in self._of_payload.items()}
             texts |= self._payloads.texts
         return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows))
 

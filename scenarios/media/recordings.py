@@ -7,7 +7,8 @@ rate, level and length come back as they are, and no server is asked where speec
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from plimsoll.documents import files
 from plimsoll.scenarios.media.sound import NotWav, WavHeader, mono, parse_header
 from plimsoll.scenarios.samples.clip import NS, Word
-from plimsoll.scenarios.samples.lines import read_lines, require_object
+from plimsoll.scenarios.samples.lines import read_lines, require_object, scalar
 
 Float = npt.NDArray[np.float64]
 
@@ -124,7 +125,8 @@ _KEYS = ("file", "text", "start", "end", "words", "slice", "id")
 class Entry:
     """One recording and its labels; times in ns, -1 unknown.
 
-    ``where`` names its line in messages, ``id`` is the file's name where none was given.
+    ``where`` names its line in messages, ``id`` is the file's name where none was given; ``said``: what stands under
+    the keys of labels.
     """
 
     path: Path
@@ -135,23 +137,25 @@ class Entry:
     words: tuple[Word, ...] = ()
     slice: str = ""
     id: str = ""
+    said: Mapping[str, str | float | None] = field(default_factory=dict)
 
 
-def read_manifest(path: Path, most: int | None) -> tuple[list[Entry], list[str]]:
+def read_manifest(path: Path, most: int | None, keys: Collection[str] = ()) -> tuple[list[Entry], list[str]]:
     """The first ``most`` entries and every problem, each ``FILE:LINE: what. next step.``; no recording is opened.
 
     ``{"file": "a.wav", "text": "turn left", "start": 0.31, "end": 1.2, "words": [{"text": "turn", "start": 0.31, "end":
     0.6}, ...], "slice": "street", "id": "a"}``: only ``file`` is required, and starts at the manifest's folder. Times
-    are seconds from the first sample; ``start`` and ``end`` are where speech begins and ends.
+    are seconds from the first sample; ``start`` and ``end`` are where speech begins and ends. ``keys`` of labels may
+    stand beside them.
     """
-    entries, errors = read_lines(path, lambda entry, where: _entry(entry, path.parent, where), most)
+    entries, errors = read_lines(path, lambda entry, where: _entry(entry, path.parent, where, keys), most)
     if not entries and not errors:
         errors = [f'{path}: no recordings in it. Write one {{"file": ...}} a line.']
     return entries, errors
 
 
-def _entry(line: Any, folder: Path, where: str) -> Entry:
-    given = require_object(line, _KEYS, '{"file": "a.wav", "text": "..."}')
+def _entry(line: Any, folder: Path, where: str, keys: Collection[str] = ()) -> Entry:
+    given = require_object(line, (*_KEYS, *keys), '{"file": "a.wav", "text": "..."}')
     for key in ("file", "text", "slice"):
         if given.get(key) is not None and (not isinstance(given[key], str) or (key != "text" and not given[key])):
             raise ValueError(f"{key} is {str(given[key])[:60]!r}. Give a text.")
@@ -169,6 +173,7 @@ def _entry(line: Any, folder: Path, where: str) -> Entry:
         words,
         given.get("slice") or "",
         Path(given["file"]).name if name is None else str(name),
+        {key: scalar(given, key) for key in keys},
     )
 
 

@@ -7,6 +7,7 @@ either, seeded words are spoken in the tones that the bundled recogniser hears. 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -30,8 +31,8 @@ from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child, stream
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.clip import NS, Clip, Word
-from plimsoll.scenarios.samples.lines import cap
-from plimsoll.scenarios.samples.payload import Payload, PayloadSource, require_index
+from plimsoll.scenarios.samples.lines import cap, without_values
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource, Said, require_index
 from plimsoll.scenarios.samples.words import drawn
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, expanded, missing
@@ -215,10 +216,20 @@ class _Clips:
     def __len__(self) -> int:
         return len(self.slice_of)
 
+    @property
+    def labels(self) -> Said:
+        """What the manifest says of each clip's recording under the keys of labels."""
+        entries = self.sounds.entries if isinstance(self.sounds, _Recorded) else ()
+        of = [entries[self._which(index)].said for index in range(len(self) if entries else 0)]
+        return {key: [said[key] for said in of] for key in (of[0] if of else ())}
+
+    def _which(self, index: int) -> int:
+        return index // len(self.params.slices) if self.params.paired else index
+
     def payload(self, index: int) -> Payload:
         require_index(index, len(self))
         condition = self.slice_of[index] or AS_IT_IS
-        which = index // len(self.params.slices) if self.params.paired else index
+        which = self._which(index)
         sound = self.sounds.sound(which, condition.speed)
         clip = self._conditioned(sound, condition, index)
         clip = replace(clip, slice=self.names[index])
@@ -256,9 +267,15 @@ def _ns(sample: float, rate: int) -> int:
 
 
 def _build(params: Audio, seed: int) -> PayloadSource:
+    return _labelled(params, seed, ())
+
+
+def _labelled(params: Audio, seed: int, keys: Collection[str]) -> PayloadSource:
     seed = child(seed, "audio")
     errors: list[str] = []
-    sounds = _spoken(params, seed, errors) if params.synthetic else _recorded(params, errors)
+    if keys and params.manifest is None:
+        errors.append("source.manifest: labels take keys of a manifest's lines. Give one, or leave those labels out.")
+    sounds = _spoken(params, seed, errors) if params.synthetic else _recorded(params, errors, keys)
     if not errors:
         try:
             slice_of, names = _slices(params, sounds, child(seed, "slices"))
@@ -276,7 +293,7 @@ def _spoken(params: Audio, seed: int, errors: list[str]) -> _Spoken:
     return _Spoken(params.rate, seed, lengths)
 
 
-def _recorded(params: Audio, errors: list[str]) -> _Recorded:
+def _recorded(params: Audio, errors: list[str], keys: Collection[str]) -> _Recorded:
     """All recordings, each looked at now: a broken one must not show up in the middle of a run."""
     entries: list[Entry] = []
     if params.manifest is not None:
@@ -284,8 +301,9 @@ def _recorded(params: Audio, errors: list[str]) -> _Recorded:
         if problem:
             errors.append(problem)
         else:
-            entries, found = read_manifest(Path(params.manifest), params.count)
-            errors += found
+            entries, found = read_manifest(Path(params.manifest), params.count, keys)
+            said = {key: [entry.said[key] for entry in entries] for key in keys}
+            errors += found or without_values(Path(params.manifest), said)
     else:
         paths, nameless = expanded(params.files or (), "source.files")
         errors += nameless
@@ -343,4 +361,5 @@ SOURCE = Source(
     summary="Speech with its transcript and its true ends: recordings, or synthetic tone speech.",
     params=Audio,
     build=_build,
+    labelled=_labelled,
 )

@@ -8,6 +8,7 @@ limits vLLM's benchmark made customary), are left out and counted.
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from plimsoll.documents import files
 from plimsoll.scenarios.plugins import Source
-from plimsoll.scenarios.samples.lines import cap
+from plimsoll.scenarios.samples.lines import cap, scalar, without_values
 from plimsoll.scenarios.samples.payload import Payload, PayloadList
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, FileName, missing
@@ -38,6 +39,10 @@ class ShareGpt(BaseModel):
 
 
 def _build(params: ShareGpt, seed: int) -> PayloadList:
+    return _labelled(params, seed, ())
+
+
+def _labelled(params: ShareGpt, seed: int, keys: Collection[str]) -> PayloadList:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
@@ -45,11 +50,13 @@ def _build(params: ShareGpt, seed: int) -> PayloadList:
     payloads: list[Payload] = []
     filtered: Counter[str] = Counter()
     errors: list[str] = []
+    said: dict[str, list[str | float | None]] = {key: [] for key in keys}
     for number, entry in enumerate(_entries(path)):
         if params.count is not None and len(payloads) >= params.count:
             break
         try:
             made = _payload(entry, params)
+            values = {key: scalar(entry, key) for key in keys}
         except ValueError as error:
             errors.append(f"{path}[{number}]: {error}")
             continue
@@ -57,12 +64,15 @@ def _build(params: ShareGpt, seed: int) -> PayloadList:
             filtered[made] += 1
         else:
             payloads.append(made)
+            for key, value in values.items():
+                said[key].append(value)
     if not payloads and not errors:
         why = ", ".join(f"{n} {reason}" for reason, n in sorted(filtered.items())) or "the list is empty"
         errors = [f"{path}: no conversation is left ({why}). Widen the limits or give another file."]
+    errors += without_values(path, said) if not errors else []
     if errors:
         raise ScenarioError(cap(errors, str(path)))
-    return PayloadList(tuple(payloads), dict(sorted(filtered.items())))
+    return PayloadList(tuple(payloads), dict(sorted(filtered.items())), said)
 
 
 def _entries(path: Path) -> list[Any]:
@@ -116,6 +126,7 @@ SOURCE = Source(
     summary="Recorded conversations in the ShareGPT format: first question, recorded answer's length.",
     params=ShareGpt,
     build=_build,
+    labelled=_labelled,
     sample_file='[{"id": "1", "conversations": [{"from": "human", "value": "What is a load line, please?"},'
     ' {"from": "gpt", "value": "A mark on a hull that shows how deep she may lie."}]}]\n',
 )

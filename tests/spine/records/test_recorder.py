@@ -19,6 +19,7 @@ from plimsoll.harness.generator import recorder, segments
 from plimsoll.harness.generator.recorder import FRESH, Fresh, Recorder, shown_timing, spread, spread_quantile
 from plimsoll.harness.generator.segments import SegmentWriter, read_segment, read_segments, write_segment
 from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import PACE_CAPTURE, PACE_FILE, Records, Status, TokensFrom, concat
 from plimsoll.slo.validity.accounts import contradictions
 from tests.virtual_time import VirtualClock
@@ -433,9 +434,11 @@ def test_an_answer_that_could_cost_too_much_is_not_taken_apart_unless_its_client
         assert desk.records()["status"].tolist() == [Status.OK, status]
 
 
-def crafted(path: Path, change: Callable[[dict[str, Any]], Any], *, body: bytes | None = None) -> Path:
+def crafted(
+    path: Path, change: Callable[[dict[str, Any]], Any], *, body: bytes | None = None, row: Records | None = None
+) -> Path:
     """A segment with another header, and the right checksum of it."""
-    write_segment(path, one_row())
+    write_segment(path, one_row() if row is None else row)
     data = path.read_bytes()
     magic = data.index(b"\n") + 1
     end = magic + 8 + int.from_bytes(data[magic : magic + 8], "little")
@@ -513,3 +516,34 @@ def test_columns_of_one_value_stand_for_their_rows(tmp_path: Path) -> None:
     assert (tmp_path / "w000-000000.seg").stat().st_size < 40_000
     found = read_segment(tmp_path / "w000-000000.seg")
     assert all((found[name] == many[name]).all() for name in many.columns)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda header: header["labels"].update(backend=[]), "label_backend points at a text that is not there"),
+        (lambda header: header["labels"].update(backend=[1]), "backend is no list of texts"),
+        (lambda header: header.update(labels=[]), "labels is no mapping of texts"),
+        (lambda header: header.pop("labels"), "its columns are not those"),
+        (laid_out("label.hits", name="label.Hits"), "its labels are none that a worker writes"),
+        (laid_out("label.hits", name="label.backend"), "its columns are not those"),
+        (laid_out("label.hits", length=7), "of different lengths"),
+    ],
+)
+def test_labels_of_a_segment_read_back_and_are_held_to_its_rows(
+    change: Callable[[dict[str, Any]], Any], says: str, tmp_path: Path
+) -> None:
+    row = one_row().labelled(LabelTable.of({"backend": ["a"], "hits": [3]}))
+    write_segment(tmp_path / "w000-000000.seg", row)
+    table = read_segment(tmp_path / "w000-000000.seg").labels
+    assert table is not None
+    assert {name: column.tolist() for name, column in table.columns.items()} == {"backend": [0], "hits": [3]}
+    assert table.texts == {"backend": ("a",)}
+
+    def altered(header: dict[str, Any]) -> None:
+        change(header)
+
+    crafted(tmp_path / "w000-000000.seg", altered, row=row)
+    parts, (fault,) = read_segments([tmp_path])
+    assert not parts
+    assert says in fault

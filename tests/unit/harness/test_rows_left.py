@@ -18,6 +18,7 @@ from plimsoll.harness.run.accounts import ended, planned
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.job import prepare
 from plimsoll.harness.run.judged import judge
+from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.promises import Asked, Promises, keep
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, open_sealed, seal, write_left
@@ -26,6 +27,7 @@ from plimsoll.harness.run.workforce import Member
 from plimsoll.harness.series.one_run import _tidy
 from plimsoll.harness.verbs.run import staff_of
 from plimsoll.reports.report import Report
+from plimsoll.scenarios import spec
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Survey, joined
@@ -45,7 +47,7 @@ def scenario_of(**flags: Any) -> Scenario:
     return with_flags(None, kind="server", rate=50, arrival="poisson", queries=300, seed=1, **flags)
 
 
-def rows_of(plan: Survey, shard: int) -> Records:
+def rows_of(plan: Survey, shard: int, labelled: bool = False) -> Records:
     """What its worker recorded: streams, some that failed, in no order, and two rows of the warm-up."""
     mine = plan.pieces.shard(shard, SHARDS, "lots").whole()
     rng, n = np.random.default_rng(shard), mine.n_queries
@@ -60,14 +62,16 @@ def rows_of(plan: Survey, shard: int) -> Records:
         done_ns=due + took, status=np.where(ok, 0, int(Status.TIMEOUT)), n_out=np.where(ok, 2, -1), worker=shard,
         phase=np.append(np.zeros(n, np.int64), [1, 1]), attempts=1, chunks=chunks,
         errors=[None if fine else f"text {shard} {at % 2}" for at, fine in enumerate(ok)],
+        labels={"hits": (["3", "12", None] * n)[: n + 2], "model": (["7" if shard == 1 else "m", None] * n)[: n + 2]}
+        if labelled else None,
     )  # fmt: skip
     return found.select(rng.permutation(n + 2))
 
 
-def members_of(plan: Survey, died: int | None) -> dict[int, tuple[Member, Records]]:
+def members_of(plan: Survey, died: int | None, labelled: bool) -> dict[int, tuple[Member, Records]]:
     found = {}
     for shard in range(SHARDS):
-        rows = rows_of(plan, shard)
+        rows = rows_of(plan, shard, labelled)
         account = {"sent": len(rows), "rows": len(rows), "digest": digests(rows)[shard], "segments": 2, "unwritten": []}
         member = Member(shard, done={**DONE, "core_wanted": 0.1 * shard, "account": account})
         if shard == died:
@@ -83,21 +87,28 @@ def written(directory: RunDirectory, members: dict[int, tuple[Member, Records]])
     return [member for member, _ in members.values()]
 
 
-def both(path: Path, died: int | None = None, **flags: Any) -> tuple[Sealed, RunDirectory, list[Path]]:
+def both(
+    path: Path, died: int | None = None, labels: dict[str, str] | None = None, **flags: Any
+) -> tuple[Sealed, RunDirectory, list[Path]]:
     """The run with its rows at home; without them, judged by nobody; and the folders of its agents."""
     scenario = scenario_of(**flags)
+    if labels is not None:
+        (path / "d.jsonl").write_text('{"prompt": "a", "tenant": "t"}\n')
+        source = {"kind": "jsonl", "path": str(path / "d.jsonl")}
+        scenario = spec.parse({**scenario.to_mapping(), "source": source, "labels": labels})
     public, plan = scenario.to_mapping(), scenario.blocks(1).survey()
     manifest = {
         "run_id": "r", "t0_monotonic_ns": 0, "t0_wall_ns": 10**18, "plan_fingerprint": plan.fingerprint, "seed": 1,
         "source_samples": 1, "workers": SHARDS, "dealing": "lots",
     }  # fmt: skip
-    every = members_of(plan, died)
+    every = members_of(plan, died, labels is not None)
     members = [member for member, _ in every.values()]
     facts = ended(planned(scenario, plan, SHARDS), members)
     chosen = partial(cancellation.chosen, scenario.cancel, 1, plan) if scenario.cancel else None
     directory = create(path / "home")
     written(directory, every)
-    home = seal(directory, manifest, public, plan.pieces, members, facts, chosen, "lots")
+    payloads = of_payloads(scenario, scenario.source_object())
+    home = seal(directory, manifest, public, plan.pieces, members, facts, chosen, "lots", payloads=payloads)
     folders = []
     for name, mine in zip("ab", MINE, strict=True):
         of_agent = create(path / name)
@@ -127,6 +138,20 @@ def same(home: Sealed, other: Sealed) -> None:
     first, second = (judge(one, ASKED).document() for one in (home, other))
     assert first.pop("run") | {"directory": ""} == second.pop("run") | {"directory": ""}
     assert first == second
+
+
+def test_labels_come_together_with_their_rows(tmp_path: Path) -> None:
+    home, left, folders = both(tmp_path, labels={"hits": "header h", "model": "body m", "tenant": "source tenant"})
+    together = open_sealed(gathered(left.path, folders, tmp_path / "together"))
+    same(home, together)
+    assert home.facts.account_faults == together.facts.plan_faults == ()
+    for labels in (home.records.labels, together.records.labels):
+        assert labels is not None
+        assert {*labels.texts} == {"model", "tenant"}, "an agent whose model is 7 has numbers, and the run has texts"
+        assert {*np.unique(labels.columns["hits"]).tolist()} == {-1, 3, 12}
+        assert {*labels.texts["model"]} == {"m", "7"}
+        assert labels.texts["tenant"] == ("t",)
+        assert (labels.columns["tenant"] == 0).all()
 
 
 @pytest.mark.parametrize("died", [None, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import wave
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,39 @@ def test_what_no_line_has_and_what_is_no_value_is_told(tmp_path: Path) -> None:
 def test_a_source_without_keys_is_refused_with_those_that_have_some() -> None:
     with pytest.raises(ScenarioError, match=r"labels.a: source synthetic_text has no keys.*Use source .*jsonl"):
         spec.parse({"kind": "server", "labels": {"a": "source tenant"}})
+
+
+def test_conversations_have_labels_and_those_left_out_move_none(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "one two three four"}, {"from": "gpt", "value": "five six seven eight"}]
+    entries = [{"id": "a", "conversations": turns}, {"id": "b", "conversations": []}, {"id": 3, "conversations": turns}]
+    (tmp_path / "s.json").write_text(json.dumps(entries))
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json")}
+    made = spec.parse({"kind": "server", "source": source, "labels": {"talk": "source id"}})
+    found = of_payloads(made, made.source_object())
+    assert found is not None
+    assert found.texts == {"talk": ("a", "3")}
+    assert found.columns["talk"].tolist() == [0, 1]
+    made = spec.parse({"kind": "server", "source": source, "labels": {"talk": "source topic"}})
+    with pytest.raises(ScenarioError, match="no line has the key 'topic'"):
+        made.source_object()
+
+
+def test_clips_have_the_labels_of_their_recording(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(
+        "".join(f'{{"file": "{name}.wav", "language": "{of}"}}\n' for name, of in (("a", "de"), ("b", "fr")))
+    )
+    for name in ("a", "b"):
+        with wave.open(str(tmp_path / f"{name}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(8000)
+            file.writeframes(b"\x00\x10" * 800)
+    source = {"kind": "audio", "manifest": str(tmp_path / "m.jsonl"), "paired": True,
+              "slices": [{"name": "clean"}, {"name": "quiet", "gain_db": -6}]}  # fmt: skip
+    made = spec.parse({"kind": "server", "source": source, "labels": {"language": "source language"}})
+    found = of_payloads(made, made.source_object())
+    assert found is not None
+    assert [found.texts["language"][i] for i in found.columns["language"].tolist()] == ["de", "de", "fr", "fr"]
+    made = spec.parse({"kind": "server", "source": {"kind": "audio"}, "labels": {"language": "source language"}})
+    with pytest.raises(ScenarioError, match="labels take keys of a manifest's lines"):
+        made.source_object()
