@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from pydantic import ValidationError
 
 from plimsoll.scenarios.plugins import Kind, kinds, sources
-from plimsoll.scenarios.scenario import Scenario, parse
+from plimsoll.scenarios.scenario import MIX, Scenario, over, parse
 from plimsoll.scenarios.text.document import ScenarioError
 
 
@@ -54,6 +54,7 @@ class Flags(TypedDict, total=False):
     objectives: Sequence[str] | None
     name: str | None
     source: str | None
+    of_class: str | None
 
 
 _TARGET = (
@@ -84,24 +85,22 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone: that many, and in a
     closed loop exactly that many; both: both minima. They replace the file's minima and its max_queries, not
     max_duration. ``headers`` and ``options`` are added to the file's; ``objectives`` replace the file's. ``source`` is
-    the kind of source of a scenario that has none (default synthetic_text).
+    the kind of source of a scenario that has none (default synthetic_text). ``of_class``: whose ``rate`` or
+    ``concurrency`` of a mix is meant; "": those of all together, each in its share.
     """
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     for key, between in (("window", ".."), ("cancel", ":")):
         if key in given:
             given[key] = _pair(key, given[key], between)
+    if base is not None and base.mix:
+        return _over_mix(base, given)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": COMMAND_LINE}
     if base is not None and "workers" not in base.model_fields_set:
         del mapping["workers"]  # nobody gave it yet: harness/run/host_check.py may choose
     labels: dict[str, str] = {}
     errors = _set_kind(mapping, given, labels)
     errors += _set_source(mapping, given, labels)
-    target = mapping.setdefault("target", {})
-    for key in _TARGET:
-        if key in given:
-            merged = isinstance(given[key], Mapping)
-            target[key] = _over(target.get(key, {}), given[key]) if merged else given[key]
-            labels[f"target.{key}"] = _flag(key)
+    _set_target(mapping.setdefault("target", {}), given, labels)
     for key in _PLAIN:
         if key in given:
             mapping[key] = list(given[key]) if key == "objectives" else given[key]
@@ -119,6 +118,69 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     if errors:
         raise ScenarioError(errors)
     return scenario
+
+
+#: Flags of a run of several classes, and those that each class takes as a scenario does.
+_MIX_RUN = ("name", "seed", "retries", "warmup", "objectives", "keep")
+_MIX_EACH = ("workers", "timeout", "connect_timeout", "drain", "cancel")
+
+
+def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
+    """Flags over a mix: what is the run's, and what every class has. Raises ``ScenarioError`` with every problem."""
+    stops = ("duration", "queries", "max_duration", "max_queries")
+    moved = ("rate", "concurrency", "kind", "of_class") if "of_class" in given else ()
+    meant = (*_TARGET, *_MIX_RUN, *_MIX_EACH, *stops, *moved)
+    errors = [
+        f"{_flag(key)}: {base.name} is a mix of {', '.join(base.mix)}, and this is of one load. Write it in the file, "
+        "in its class under mix."
+        for key in given
+        if key not in meant
+    ]
+    mapping, labels = base.to_mapping(), dict[str, str]()
+    for key in _MIX_RUN:
+        if key in given:
+            mapping[key], labels[key] = given[key], _flag(key)
+    if moved:
+        variable = "rate" if "rate" in given else "concurrency"
+        loads = loads_of(base, variable, given["of_class"])
+        for name, load in loads.items():
+            value = given[variable] * load / sum(loads.values())
+            mapping[MIX][name]["params"][variable] = value if variable == "rate" else round(value)
+            labels[f"{MIX}.{name}.params.{variable}"] = _flag(variable)
+    for name, one in [("", mapping), *mapping[MIX].items()]:
+        below, own = (f"{MIX}.{name}." if name else ""), dict[str, str]()
+        if name and "objectives" in given:
+            one["objectives"] = []
+        if name and "workers" not in base.mix[name].model_fields_set:
+            del one["workers"]
+        _set_target(one.setdefault("target", {}), given, own)
+        for key in _MIX_EACH:
+            if key in given:
+                one[key], own[key] = given[key], _flag(key)
+        if name and "until" not in one:
+            _set_stop(one, given, own)
+        labels |= {f"{below}{path}": flag for path, flag in own.items()}
+    try:
+        scenario = parse(mapping, base.name, labels=labels)
+    except ScenarioError as error:
+        raise ScenarioError([*errors, *error.errors]) from None
+    if errors:
+        raise ScenarioError(errors)
+    return scenario
+
+
+def loads_of(mix: Scenario, variable: str, name: str = "") -> dict[str, float]:
+    """The loads of the classes that have such a load, each one number; ``name``: of this class alone."""
+    found = {part: getattr(one.params, variable, None) for part, one in mix.mix.items() if name in ("", part)}
+    return {part: float(load) for part, load in found.items() if isinstance(load, int | float)}
+
+
+def _set_target(target: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> None:
+    for key in _TARGET:
+        if key in given:
+            merged = isinstance(given[key], Mapping)
+            target[key] = over(target.get(key, {}), given[key]) if merged else given[key]
+            labels[f"target.{key}"] = _flag(key)
 
 
 def _named(mapping: Mapping[str, Any]) -> str:
@@ -156,12 +218,6 @@ def _pair(key: str, text: str, between: str) -> dict[str, Any]:
         return {"share": float(first.removesuffix("%")) / (100 if first.endswith("%") else 1), "after": second}
     except ValueError:
         raise ScenarioError([f"--cancel: {first!r} is not a share. Write it like 10%:500ms."]) from None
-
-
-def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` over ``base``, mappings inside mappings too."""
-    both = {key for key in given if isinstance(given[key], Mapping) and isinstance(base.get(key), Mapping)}
-    return {**base, **given, **{key: _over(base[key], given[key]) for key in both}}
 
 
 def _flag(key: str) -> str:

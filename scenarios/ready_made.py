@@ -22,5 +22,5 @@ def summaries() -> list[dict[str, str]]:
     found = []
     for name, path in library().items():
         said = {key: " ".join(text.split()) for key, text in _HEAD.findall(path.read_text("utf-8"))}
-        found.append({"name": name, "kind": said["kind"], "description": said["description"]})
+        found.append({"name": name, "kind": said.get("kind", "mix"), "description": said["description"]})
     return found

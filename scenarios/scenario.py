@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -33,7 +34,7 @@ from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
-from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, Keep, format_duration
+from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
 from plimsoll.scenarios.text.labels import Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
@@ -44,6 +45,13 @@ _REFERENCE = re.compile(r"\$\{(env|file):[^}]+\}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 NonEmpty = Annotated[str, Field(min_length=1)]
+
+#: The ``kind`` of a scenario of several classes, which have kinds of their own.
+MIX = "mix"
+#: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
+OF_RUN = ("name", "description", "mode", "reference", "seed", "warmup", "retries", "keep", "mix")
+_OF_CLASS = ("kind", "params", "source", "objectives")
+_CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
 class TargetSection(BaseModel):
@@ -164,6 +172,9 @@ class Scenario(BaseModel):
     keep: Keep = Field(
         default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
+    mix: Annotated[dict[str, InstanceOf[Scenario]], WithJsonSchema({"type": "object"})] = Field(
+        default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
+    )
 
     labels: Labels | None = Field(
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
@@ -184,7 +195,7 @@ class Scenario(BaseModel):
             raise ValueError(
                 f"cancel.after {least} is not below timeout {most}: no request lives that long. Shorten it"
             )
-        if self.cancel is not None and kinds()[self.kind].one_query:
+        if self.cancel is not None and not self.mix and kinds()[self.kind].one_query:
             raise ValueError(
                 f"cancel drops whole queries, and kind {self.kind} has one. Use another kind, or leave cancel out"
             )
@@ -198,9 +209,19 @@ class Scenario(BaseModel):
         return self.timeout_ns if self.drain_given_ns is None else self.drain_given_ns
 
     @property
+    def classes(self) -> Mapping[str, Scenario]:
+        """What is sent, by class: of a scenario that is no mix, itself, whose class has no name."""
+        return self.mix or {"": self}
+
+    @property
+    def endless(self) -> bool:
+        """A class that goes on until every other one has ended (``until: others``)."""
+        return self.stop.min_duration_ns == MAX_NS
+
+    @property
     def open_loop(self) -> bool:
         """Queries do not wait for answers."""
-        return kinds()[self.kind].open_loop(self.params)
+        return all(kinds()[one.kind].open_loop(one.params) for one in self.classes.values())
 
     @property
     def frame(self) -> Frame | None:
@@ -249,10 +270,20 @@ class Scenario(BaseModel):
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
-        mapping = self.model_dump(mode="json", by_alias=True)
+        found = self.model_dump(mode="json", by_alias=True, exclude={"mix"})
         if self.labels is None:
-            del mapping["labels"]  # files of runs without labels stay as they were
-        return mapping
+            del found["labels"]  # files of runs without labels stay as they were
+        if self.mix:
+            found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
+            found["mix"] = {name: one._as_class() for name, one in self.mix.items()}
+        return found
+
+    def _as_class(self) -> dict[str, Any]:
+        found = {key: value for key, value in self.to_mapping().items() if key not in OF_RUN}
+        if self.endless:
+            found["until"] = "others"
+            del found["stop"]
+        return found
 
 
 # -- a mapping becomes a Scenario, or a list of everything that is wrong with it -----------------------------------
@@ -281,6 +312,10 @@ def parse(
     place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
+    return (_parse_mix if MIX in mapping else _parse_one)(mapping, place, folder)
+
+
+def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
     reading = _Reading(place, {"folder": folder})
     raw = {key: {} if value is None and key in _SECTIONS else value for key, value in mapping.items()}
     kind, params = reading.kind(raw)
@@ -294,10 +329,73 @@ def parse(
     scenario = reading.validated(Scenario, whole, ())
     if scenario is not None and source is not None:
         reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009
-    if reading.wrong or scenario is None:
-        order = [item.alias or name for name, item in Scenario.model_fields.items()]
-        raise ScenarioError([text for _, text in sorted(reading.wrong, key=lambda one: _place_in(order, one[0]))])
-    return scenario
+    return reading.result(scenario)
+
+
+def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
+    """A scenario of several classes. What stands at the top, of what a class may say, is each one's that doesn't."""
+    reading = _Reading(place, {"folder": folder})
+    shared = {key: value for key, value in mapping.items() if key not in (*OF_RUN, *_OF_CLASS)}
+    own = ("kind", "params", "source")
+    reading.not_here(mapping, own, "does not go with mix. Write it in each class, as mix.NAME")
+    if mapping.get("mode", "performance") != "performance":
+        reading.say(("mode",), "does not go with mix: an accuracy run sends each sample of one source. Leave one out")
+    run = {key: value for key, value in mapping.items() if key not in own}
+    stand_in = {"kind": MIX, "params": _Nothing(), "source": _Nothing()}
+    found = reading.validated(Scenario, {**run, **stand_in, "mix": {}}, ())
+    given = mapping[MIX]
+    if not isinstance(given, Mapping) or not given:
+        reading.say((MIX,), "names no classes. Write NAME: {kind: ..., params: {...}, source: {...}} for each below it")
+        given = {}
+    classes: dict[str, Scenario] = {}
+    for name, own in given.items():
+        if not (isinstance(name, str) and _CLASS_NAME.fullmatch(name)):
+            said = "is no name of a class. Use letters, digits, _ and -, begin with a letter or a digit, at most 40"
+            reading.say((MIX, str(name)), said)
+        elif not isinstance(own, Mapping):
+            reading.say((MIX, name), "is no mapping. Write kind, params, source and what else the class has below it")
+        else:
+            seed = child(0 if found is None else found.seed, "class", name) >> 1  # as files of a run hold it
+            try:
+                one = _class_of(own, shared, reading, name)
+                warmup = {"warmup": mapping["warmup"]} if "warmup" in mapping else {}
+                inside = replace(place, below=(MIX, name), above=frozenset({*shared, *warmup}) - set(own))
+                made = classes[name] = _parse_one({**one, **warmup, "name": name, "seed": seed}, inside, folder)
+                if made.endless and (made.open_loop or kinds()[made.kind].one_query):
+                    said = f"others is of a class that has no end of its own, and kind {made.kind} as it is has one"
+                    reading.say((MIX, name, "until"), f"{said}. Use kind concurrency, or give stop")
+            except ScenarioError as error:
+                reading.wrong += [((MIX, name), text) for text in error.errors]
+    return reading.result(None if found is None else found.model_copy(update={"mix": classes}))
+
+
+def _class_of(own: Mapping[str, Any], shared: Mapping[str, Any], reading: _Reading, name: str) -> dict[str, Any]:
+    """What a class is, with what it takes from the top of the file."""
+    reading.not_here(own, OF_RUN, "is the run's. Write it at the top of the file", (MIX, name))
+    one = {**shared, **{key: value for key, value in own.items() if key not in (*OF_RUN, "until")}}
+    for key in ("target", "labels"):
+        if isinstance(shared.get(key), Mapping) and isinstance(own.get(key), Mapping):
+            one[key] = over(shared[key], own[key])
+    until = own.get("until", "own")
+    if until not in ("own", "others"):
+        reading.say((MIX, name, "until"), f"is {until!r:.60}. Write others, or leave it out")
+    elif until == "others":
+        if own.get("stop"):
+            reading.say((MIX, name, "stop"), "does not go with until: others, which ends the class. Keep one of them")
+        one["stop"] = {"min_queries": 1, "min_duration": format_duration(MAX_NS)}
+    return one
+
+
+def over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` over ``base``, mappings inside mappings too."""
+    both = {key for key in given if isinstance(given[key], Mapping) and isinstance(base.get(key), Mapping)}
+    return {**base, **given, **{key: over(base[key], given[key]) for key in both}}
+
+
+class _Nothing(BaseModel):
+    """Stands in a mix for what its classes have."""
+
+    model_config = STRICT
 
 
 def _place_in(order: Sequence[str], loc: Loc) -> int:
@@ -311,8 +409,23 @@ class _Reading:
         self._place, self._context = place, dict(context)
         self.wrong: list[tuple[Loc, str]] = []
 
-    def _say(self, loc: Loc, what: str) -> None:
+    def say(self, loc: Loc, what: str) -> None:
+        """This is wrong there."""
         self.wrong.append((loc, self._place.say(loc, what)))
+
+    def not_here(self, raw: Mapping[str, Any], keys: Sequence[str], why: str, below: Loc = ()) -> None:
+        """Say of each of these keys that is there why it may not be."""
+        for key in keys:
+            if key in raw:
+                self.say((*below, key), why)
+
+    def result(self, scenario: Scenario | None) -> Scenario:
+        """The scenario. Raises ``ScenarioError`` with everything that was wrong, in the order of a scenario's keys."""
+        if self.wrong or scenario is None:
+            order = [item.alias or name for name, item in Scenario.model_fields.items()]
+            told = [text for _, text in sorted(self.wrong, key=lambda one: _place_in(order, one[0]))]
+            raise ScenarioError([*dict.fromkeys(told)])
+        return scenario
 
     def validated(self, model: type[M], raw: Any, below: Loc) -> M | None:
         """``raw`` as ``model`` has it; None: it is wrong."""
@@ -326,11 +439,11 @@ class _Reading:
         """The kind and its params; None for each that is wrong."""
         known, name = kinds(), raw.get("kind")
         if name is None:
-            self._say(("kind",), f"is missing. Give one of {', '.join(sorted(known))}")
+            self.say(("kind",), f"is missing. Give one of {', '.join(sorted(known))}")
             return None, None
         kind = known.get(name) if isinstance(name, str) else None
         if kind is None:
-            self._say(("kind",), unknown(name, known, "scenario kind"))
+            self.say(("kind",), unknown(name, known, "scenario kind"))
             return None, None
         return kind, self.validated(kind.params, raw.get("params", {}), ("params",))
 
@@ -338,14 +451,14 @@ class _Reading:
         """The source's params; None: they are wrong."""
         known = sources()
         if not isinstance(raw, Mapping) or "kind" not in raw:
-            self._say(
+            self.say(
                 ("source",),
                 f"does not say its kind. Write source: {{kind: ...}} with one of {', '.join(sorted(known))}",
             )
             return None
         source = known.get(raw["kind"]) if isinstance(raw["kind"], str) else None
         if source is None:
-            self._say(("source", "kind"), unknown(raw["kind"], known, "payload source"))
+            self.say(("source", "kind"), unknown(raw["kind"], known, "payload source"))
             return None
         return self.validated(source.params, raw, ("source",))
 
@@ -353,7 +466,7 @@ class _Reading:
         """Whether the data set can have them."""
         for name in of_source(labels) if source.labelled is None else ():
             able = " or ".join(other.name for other in sources().values() if other.labelled is not None)
-            self._say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
+            self.say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
 
     def cross_check(self, kind: Kind, params: BaseModel, raw: Mapping[str, Any]) -> None:
         """What no single section can know: more workers than slots, and plans too large to be meant."""
@@ -361,7 +474,7 @@ class _Reading:
         if slots is not None and isinstance(workers, int) and workers > slots:
             plural = "s" if slots > 1 else ""
             text = f"{workers} workers cannot share {slots} slot{plural} of kind {kind.name}. Use at most {slots}"
-            self._say(("workers",), text)
+            self.say(("workers",), text)
         try:
             stop = StopSection.model_validate(raw.get("stop", {})).stop()
         except ValidationError:
@@ -369,7 +482,7 @@ class _Reading:
         size = kind.size(params, stop)
         if size > MAX_SAMPLES:
             told = f"this plan would hold about {size:,} samples, more than {MAX_SAMPLES:,}"
-            self._say(("stop",), f"{told}. Lower rate or minima, or send it as several runs")
+            self.say(("stop",), f"{told}. Lower rate or minima, or send it as several runs")
 
 
 #: What people call it at the top of a file, and what it is.

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from plimsoll.scenarios.flags import Flags, with_flags
 from plimsoll.scenarios.plugins import kinds, sources
 from plimsoll.scenarios.ready_made import library
-from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection, parse
+from plimsoll.scenarios.scenario import OF_RUN, Scenario, StopSection, TargetSection, parse
 from plimsoll.scenarios.text.document import Document, ScenarioError, read_file
 from plimsoll.scenarios.text.problems import unknown
 
@@ -89,6 +89,7 @@ def json_schema() -> dict[str, Any]:
         }
         for kind in known
     ]
+    of_kinds: list[dict[str, Any]] = schema["oneOf"]
     schema["properties"]["params"] = {"description": "The kind's own settings."}
     schema["properties"]["source"] = {
         "description": "What is sent.",
@@ -99,7 +100,22 @@ def json_schema() -> dict[str, Any]:
     }
     for section in ("target", "stop"):
         schema["properties"][section] = _nullable(schema["properties"][section], "Defaults.")
-    schema["required"] = ["kind"]
+    inside = {key: part for key, part in schema["properties"].items() if key not in OF_RUN}
+    inside["until"] = {
+        "description": "others: a closed loop that ends when the other classes have.",
+        "enum": ["others"],
+    }
+    schema["properties"]["mix"] |= {
+        "minProperties": 1,
+        "additionalProperties": {
+            "type": "object", "properties": inside, "oneOf": of_kinds, "required": ["kind"],
+            "additionalProperties": False,
+        },
+    }  # fmt: skip
+    del schema["required"]  # as pydantic knows it
+    alone = [{**one, "properties": {**one["properties"], "mix": False}} for one in of_kinds]
+    not_here = dict.fromkeys(("kind", "params", "source"), False)
+    schema["oneOf"] = [*alone, {"title": "mix", "properties": not_here, "required": ["mix"]}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

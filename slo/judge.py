@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from plimsoll.slo.metrics.anatomy import Anatomy, anatomy
 from plimsoll.slo.metrics.speech import without_sounds
@@ -25,7 +26,8 @@ from plimsoll.slo.records.records import Records
 from plimsoll.slo.records.tables import Merged
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
-from plimsoll.slo.validity.validity import Validity, assess
+from plimsoll.slo.validity.mixed import assess_run
+from plimsoll.slo.validity.validity import Validity
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
@@ -60,16 +62,17 @@ def judge(
     promises: Promises | None = None,
     scores: Scores | None = None,
     merged: Merged | None = None,
+    classes: Mapping[str, GeneratorFacts] = MappingProxyType({}),
 ) -> Judged:
     """Judge the records of a run. ``scores``: its answers against references, of a run that kept them; ``merged``: its
-    merged chunks, counted before chunk times were dropped.
+    merged chunks, counted before chunk times were dropped; ``classes``: of a mix, the facts of each class.
     """
     promises = Promises() if promises is None else promises
     objectives, compared = split(promises.objectives, scores)
     slos, confidence = promises.slos, promises.confidence
     limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
     promised = bool(compared) or bool(slos) or any(one.scope == "run" for one in objectives)
-    validity = assess(records, facts, limits, judged=promised, merged=merged)
+    validity = assess_run(records, facts, classes, limits, judged=promised, merged=merged)
     along = course_of(records, validity)
     good, span = goodput(records, objectives), run_span_ns(records)
     return Judged(

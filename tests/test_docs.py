@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._speech.codecs import decodable, encodable
+from plimsoll.harness.run.job import promised
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.verbs import cli_doc
 from plimsoll.harness.verbs.cli_doc import shown
@@ -216,10 +217,16 @@ def test_every_scenario_example_is_a_scenario_and_its_options_fit_the_protocol()
         examples = fences(page(name), "yaml")
         assert examples
         for text in examples:
-            # A fragment is laid over the smallest scenario.
-            scenario = parse({"kind": "server", **read_document(text, name)}, name)
-            assert not objective.parse_all(scenario.objectives)[1]
-            assert known[scenario.target.protocol].check(scenario.target.options) == []
+            scenario = laid_over(text, name)
+            assert not objective.parse_all(promised(scenario))[1]
+            for one in scenario.classes.values():
+                assert known[one.target.protocol].check(one.target.options) == []
+
+
+def laid_over(text: str, where: str) -> Scenario:
+    """An example as a scenario; a fragment is laid over the smallest."""
+    given = read_document(text, where)
+    return parse(given if "mix" in given else {"kind": "server", **given}, where)
 
 
 def examples() -> list[tuple[str, str]]:
@@ -232,7 +239,7 @@ def test_the_first_request_of_every_scenario_example_can_be_written(where: str, 
     """What an example's options and source make together: a template with a wrong name or a model that is missing shows
     here.
     """
-    scenario = parse({"kind": "server", **read_document(text, where)}, where)
+    scenario = next(iter(laid_over(text, where).classes.values()))
     target = scenario.target
     source: Any = scenario.source
     if target.protocol == "grpc" or "form_files" in target.options:  # they need a server's schema, and a file

@@ -69,7 +69,7 @@ class Load:
 
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
-    query is).
+    query is). ``first_query``: what the ids of its queries begin at on the wire.
     """
 
     plan: Blocks
@@ -79,6 +79,7 @@ class Load:
     outstanding_limit: int = 100_000
     cancel_ns: Callable[[Plan], IntArray | None] = never
     fed: Mapping[int, Supply] = field(default_factory=dict)
+    first_query: int = 0
 
 
 class Pieces:
@@ -203,7 +204,8 @@ class Issuer:
         exchange.phase = phase
         exchange.on_done = done
         run = self._load.run_id
-        request_id = f"{run}-{query_id}-{sample_ix}" if phase == _MEASURE else f"{run}w-{query_id}-{sample_ix}"
+        number = query_id + self._load.first_query
+        request_id = f"{run}-{number}-{sample_ix}" if phase == _MEASURE else f"{run}w-{number}-{sample_ix}"
         flying = self._flying
         flying.add(exchange)
         self.sent += 1

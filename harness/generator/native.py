@@ -138,6 +138,7 @@ class NativeRun:
             held_limit=self._budget,
             waiting_limit=self._waiting,
             highest_fd=highest_fd(),
+            first_query=load.first_query,
         )
         #: Of a load that is fed: payload and request of each sample that the engine has, by the number it was given.
         self._known: dict[int, tuple[int, Prepared]] = {}

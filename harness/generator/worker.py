@@ -133,8 +133,9 @@ class Worker:
                 fed.wait()
         cancel = partial(cancellation.rows, scenario.cancel, scenario.seed)
         load = Load(
-            mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel, self._fed
-        )
+            mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel, self._fed,
+            int(self._spec.get("first_query", 0)),
+        )  # fmt: skip
         return load, fingerprint
 
     def _outputs(self) -> OutputLog | None:

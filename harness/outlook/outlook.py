@@ -404,7 +404,11 @@ def read(name: str | None, flags: Mapping[str, Any], asked: Asked, guesses: Gues
         scenario = find_scenario(name, flags)
     except ScenarioError as error:
         errors += error.errors
-    if scenario is not None and not asked.any_objective:
+    if scenario is not None and scenario.mix:
+        errors.append(
+            f"{scenario.name}: it is a mix of {', '.join(scenario.mix)}, and a plan is of one load. Ask for one"
+        )
+    elif scenario is not None and not asked.any_objective:
         promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
         errors += problems
     if not errors and not promises.slos and not any(one.scope == "run" for one in promises.objectives):

@@ -249,7 +249,7 @@ def planned(
         planned=0 if plan.cyclic else plan.n_samples,
         planned_queries=0 if plan.cyclic else plan.n_queries,
         min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
-        min_duration_ns=stop.min_duration_ns,
+        min_duration_ns=0 if scenario.endless else stop.min_duration_ns,
         no_endpoint=not protocols()[scenario.target.protocol].needs_url,
         n_workers=shards,
         slots=_slots(plan, shards),

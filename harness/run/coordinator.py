@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,20 +33,21 @@ from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled as bundled_server
+from plimsoll.harness.run import mixture
 from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.readiness import preflight
-from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.plan.blocks import Extent, Survey
+from plimsoll.scenarios.plan.blocks import Extent, together
 from plimsoll.scenarios.plan.plan import Dealing
-from plimsoll.scenarios.samples.reference import Expected, references
+from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.metrics.indicator import live_ones
 from plimsoll.slo.metrics.word_errors import normaliser
@@ -70,7 +72,7 @@ GRACE_NS = 5_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run, fully checked: nothing in here can be wrong any more."""
+    """One run, fully checked: nothing in here can be wrong any more. ``classes``: of a mix, each of them as a run."""
 
     scenario: Scenario
     public: Mapping[str, Any]  # the scenario without secrets: what is written down
@@ -80,6 +82,7 @@ class Job:
     bundled: Sequence[str] | None = None
     foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/run/host_check.py
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
+    classes: Mapping[str, Job] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,119 @@ class Outcome:
     sealed: Sealed
     interrupted: bool
     enough: str | None = None
+
+
+class Part:
+    """What one plan of a run needs: who sends it and what is sealed of it. A mix has one for each class, ``name``."""
+
+    def __init__(self, run: Job, name: str, workforce: Workforce, notice: Callable[[str], None]) -> None:
+        self.job = replace(run.classes[name], run_id=run.run_id) if name else run
+        self.workforce, self._notice, self._name = workforce, notice, name
+        self._place = list(run.classes).index(name) if name else 0
+        self.ahead = Ahead(self.job.directory, "the coordinator", notice)
+        self.first = self.shards = self._n_samples = 0
+        self.manifest: dict[str, Any] = {}
+
+    async def prepare(self, target: Target, server: bundled_server.Bundled | None, first: int) -> None:
+        """Plan, and be written down. ``first``: the number of its first worker among those of the run."""
+        job, workforce, self.target, self.first = self.job, self.workforce, target, first
+        self.source = job.scenario.source_object()
+        n_samples, scenario = len(self.source), job.scenario
+        # Now: whoever changes a file later does not lose the run.
+        self._expected = references(self.source, scenario.reference) if scenario.mode == "accuracy" else None
+        self.plan = await asyncio.to_thread(job.scenario.blocks(n_samples).held().survey)
+        self.shards = await workforce.gather(self.plan, job.scenario.workers, self._notice)
+        await self._look_around()
+        tuning: dict[str, Any] = {}
+        if not workforce.facts():
+            self.target, tuning = await tuned(target, self.plan, self.shards)
+        self.manifest = manifest_file.build(
+            run_id=job.run_id,
+            command=job.command,
+            scenario=job.public,
+            target_url=target.url,
+            model=target.model,
+            bundled=server.facts if server is not None else None,
+            fingerprint=self.plan.fingerprint,
+            workers=self.shards,
+        )  # without t0, which is not known yet
+        self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
+        if self._name:
+            self.manifest |= {"class": self._name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
+        self.ahead.prepare(self.manifest, job.public, self.plan.pieces, self._planned(), workforce.dealing)
+
+    async def _look_around(self) -> None:
+        """An agent on another host has another 127.0.0.1. Raises HarnessFault where the bundled server is on ours."""
+        far = elsewhere(self.workforce.facts(), manifest_file.host_facts()["hostname"])
+        if far and self.job.bundled is not None:
+            await self.workforce.kill()
+            raise HarnessFault(
+                "the bundled server listens on 127.0.0.1 of this host only, and there are agents elsewhere: "
+                f"{', '.join(far)}. Nothing was "
+                "sent. Start `plimsoll serve --host` with an address that they reach, and name it with --url"
+            )
+        if far and loopback(self.target.url):
+            url = manifest_file.public_url(self.target.url)
+            self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
+
+    def _planned(self, force: Mapping[str, Any] = MappingProxyType({})) -> GeneratorFacts:
+        return planned(self.job.scenario, self.plan, self.shards, force)
+
+    async def start(self, log: Any, heard: Callable[[Part, Member, dict[str, Any]], None]) -> None:
+        """Have the workers make ready. Raises HarnessFault."""
+        job, workforce = self.job, self.workforce
+        told = {"first_query": self._place * mixture.IDS} if self._name else {}
+        share = partial(worker_spec, job.scenario, self.target, job.run_id, job.directory.segments)
+        shards, dealing = self.shards, workforce.dealing
+        specs = [share(index=index, shards=shards, dealing=dealing) | told for index in range(shards)]
+        await workforce.start(specs, log, partial(heard, self))
+
+    def go(self, t0_ns: int) -> None:
+        """t0 is known."""
+        facts = self.workforce.facts()
+        known = {**start(t0_ns), **facts}
+        self.ahead.announce(known, self._planned(facts))
+        self.manifest |= known
+        self.workforce.go(t0_ns)
+        self._t0_ns = t0_ns
+
+    def conclude(self, aborted: str | None, interrupted: bool) -> tuple[GeneratorFacts, Callable[[Path], None] | None]:
+        """What its workers' accounts say, and in accuracy mode what writes its answers."""
+        scenario = self.job.scenario
+        self.manifest |= self.workforce.facts()
+        if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
+            self.manifest["normaliser"] = _stated_normaliser(self.target.options)
+        answers = self._gather_outputs() if scenario.mode == "accuracy" else None
+        members = self.workforce.members
+        facts = ended(self._planned(self.workforce.facts()), members)
+        faults = [*deaths(members), *self.workforce.faults(), *facts.worker_faults]
+        faults += _exhausted(members, self.workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
+        facts = replace(facts, worker_faults=tuple(map(redact, faults)), interrupted=interrupted)
+        return replace(facts, aborted=aborted or facts.aborted), answers
+
+    def _gather_outputs(self) -> Callable[[Path], None] | None:
+        from plimsoll.harness.generator.outputs import gather  # what reads answers, which no other run keeps
+
+        job = self.job
+        try:
+            plan, mlperf = self.plan.pieces.whole(), job.scenario.kind in QUANTILES
+            return gather(job.directory.segments, plan, job.run_id, self._expected, mlperf)
+        except OSError as error:
+            self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
+            return None
+
+    async def seal(self, aborted: str | None, interrupted: bool) -> Sealed:
+        """The rows in their place, with what they mean."""
+        facts, answers = self.conclude(aborted, interrupted)
+        job, plan, workforce, cancel = self.job, self.plan, self.workforce, self.job.scenario.cancel
+        if await workforce.concluded(job.directory.path, self.manifest, job.public, plan.pieces, facts):
+            return open_sealed(job.directory.path, left=True)
+        chosen = partial(cancellation.chosen, cancel, job.scenario.seed, plan) if cancel else None
+        payloads = of_payloads(job.scenario, self.source)
+        members, dealing, pieces = workforce.members, workforce.dealing, plan.pieces
+        return seal(
+            job.directory, self.manifest, job.public, pieces, members, facts, chosen, dealing, answers, payloads
+        )
 
 
 class Coordinator:
@@ -103,13 +219,12 @@ class Coordinator:
     ) -> None:
         self._job = job
         self._notice = notice
-        self._workforce: Workforce = Crew() if workforce is None else workforce
+        self._parts = [Part(job, name, workforce or Crew(), notice) for name in job.classes or [""]]
         self._watchers = tuple(watchers)
         self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
         self._over = False
-        self._ahead = Ahead(job.directory, "the coordinator", notice)
         self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> Outcome:
@@ -125,24 +240,16 @@ class Coordinator:
         try:
             for watcher in self._watchers:
                 await watcher.open()
-            target = self._job.target
             if self._job.bundled is not None:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
-                target = _aim(target, server)
-            protocol = protocols()[target.protocol]
-            if protocol.needs_url:
-                await preflight(target)
-            if protocol.prepare is not None:
-                target = await protocol.prepare(target)
-            if protocol.lists_models and not target.model:
-                target = replace(target, model=await first_model(target) or "")
-            sealed = await self._measure(target, server)
+            sealed = await self._measure([await _reached(part.job, server) for part in self._parts], server)
         except asyncio.CancelledError:
-            await self._workforce.kill()
+            await self._kill()
             raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED) from None
         finally:
-            self._ahead.close()
+            for part in self._parts:
+                part.ahead.close()
             if server is not None:
                 await bundled_server.stop(server.process)
             for watcher in self._watchers:
@@ -151,105 +258,67 @@ class Coordinator:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)
 
-    async def _measure(self, target: Target, server: bundled_server.Bundled | None) -> Sealed:
-        job = self._job
-        scenario = job.scenario
-        source = scenario.source_object()
-        n_samples = len(source)
-        # Now: whoever changes a file later does not lose the run.
-        expected = references(source, scenario.reference) if scenario.mode == "accuracy" else None
-        plan = await asyncio.to_thread(scenario.blocks(n_samples).held().survey)
-        workforce = self._workforce
-        shards = await workforce.gather(plan, scenario.workers, self._notice)
-        await self._look_around(target)
-        target, tuning = await tuned(target, plan, shards) if not workforce.facts() else (target, {})
-        run_id = job.run_id
-        manifest = self._manifest(run_id, target, server, plan, shards)
-        manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
-        self._ahead.prepare(manifest, job.public, plan.pieces, planned(scenario, plan, shards), workforce.dealing)
-        folder = job.directory.segments
-        share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
-        specs = [share(index) for index in range(shards)]
+    async def _measure(self, targets: Sequence[Target], server: bundled_server.Bundled | None) -> Sealed:
+        job, parts, first = self._job, self._parts, 0
+        for part, target in zip(parts, targets, strict=True):
+            await part.prepare(target, server if part.job.bundled is not None else None, first)
+            first += part.shards
+        if job.classes:
+            write_scenario(job.directory, job.public)
         with writing.log(job.directory.worker_log) as log:
-            await workforce.start(specs, log, self._on_status)
-            self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
-            known = {**start(self._t0_ns), **workforce.facts()}
-            self._ahead.announce(known, planned(scenario, plan, shards, workforce.facts()))
-            manifest |= known
-            workforce.go(self._t0_ns)
+            await self._start(log)
+            lead_ns = max(part.workforce.lead_ns for part in parts)
+            self._t0_ns = time.monotonic_ns() + lead_ns + job.scenario.warmup_ns
+            for part in parts:
+                part.go(self._t0_ns)
+            plan, dealing = together([part.plan for part in parts]), parts[0].workforce.dealing
             for watcher in self._watchers:
-                watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns, shards, workforce.dealing))
-            await workforce.finished()
+                watcher.begin(Beginning(job.run_id, job.scenario, plan, self._t0_ns, first, dealing))
+            await self._finished()
         self._over = True
         for watcher in self._watchers:
             watcher.end()
-        manifest |= workforce.facts()
-        if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
-            manifest["normaliser"] = _stated_normaliser(target.options)
-        answers = None
-        if scenario.mode == "accuracy":
-            answers = self._gather_outputs(plan, run_id, expected)
-        chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
-        facts = self._facts(plan, shards)
-        members, dealing = workforce.members, workforce.dealing
-        if await workforce.concluded(job.directory.path, manifest, job.public, plan.pieces, facts):
-            return open_sealed(job.directory.path, left=True)
-        payloads = of_payloads(scenario, source)
-        sealed = seal(
-            job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers, payloads
-        )
+        sealed = [await part.seal(self._enough, bool(self._interrupts)) for part in parts]
+        classes = dict(zip(job.classes, sealed, strict=False))
+        whole = join(job.directory, job.public, classes) if classes else sealed[0]
         await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
-        return sealed
+        return whole
 
-    def _manifest(
-        self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Survey, shards: int
-    ) -> dict[str, Any]:
-        """Without t0, which is not known yet."""
-        return manifest_file.build(
-            run_id=run_id,
-            command=self._job.command,
-            scenario=self._job.public,
-            target_url=target.url,
-            model=target.model,
-            bundled=server.facts if server is not None else None,
-            fingerprint=plan.fingerprint,
-            workers=shards,
-        )
+    async def _start(self, log: Any) -> None:
+        """Every worker is ready. Raises HarnessFault with everything that went wrong; no worker is left then."""
+        ready = [part.start(log, self._on_status) for part in self._parts]
+        failed = [one for one in await asyncio.gather(*ready, return_exceptions=True) if one is not None]
+        if failed:
+            await self._kill()
+            faults = [one for one in failed if isinstance(one, HarnessFault)]
+            if len(faults) < max(len(failed), 2):
+                raise failed[0]
+            raise HarnessFault([*dict.fromkeys(text for one in faults for text in one.errors)], faults[0].code)
 
-    async def _look_around(self, target: Target) -> None:
-        """An agent on another host has another 127.0.0.1. Raises HarnessFault where the bundled server is on ours."""
-        far = elsewhere(self._workforce.facts(), manifest_file.host_facts()["hostname"])
-        if far and self._job.bundled is not None:
-            await self._workforce.kill()
-            raise HarnessFault(
-                "the bundled server listens on 127.0.0.1 of this host only, and there are agents elsewhere: "
-                f"{', '.join(far)}. Nothing was "
-                "sent. Start `plimsoll serve --host` with an address that they reach, and name it with --url"
-            )
-        if far and loopback(target.url):
-            url = manifest_file.public_url(target.url)
-            self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
+    async def _finished(self) -> None:
+        """Every worker is done or dead; classes without an end of their own are ended by the others'."""
+        rest = [part.workforce for part in self._parts if part.job.scenario.endless]
+        await asyncio.gather(*(part.workforce.finished() for part in self._parts if part.workforce not in rest))
+        for workforce in rest if len(rest) < len(self._parts) else []:
+            workforce.tell({"type": "stop"})
+        await asyncio.gather(*(workforce.finished() for workforce in rest))
 
-    def _gather_outputs(
-        self, plan: Survey, run_id: str, expected: Sequence[Expected] | None
-    ) -> Callable[[Path], None] | None:
-        from plimsoll.harness.generator.outputs import gather  # what reads answers, which no other run keeps
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        for part in self._parts:
+            part.workforce.tell(message)
 
-        job = self._job
-        try:
-            return gather(job.directory.segments, plan.pieces.whole(), run_id, expected, job.scenario.kind in QUANTILES)
-        except OSError as error:
-            self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
-            return None
+    async def _kill(self) -> None:
+        for part in self._parts:
+            await part.workforce.kill()
 
-    def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
-        self._ahead.alive()
+    def _on_status(self, part: Part, member: Member, message: Mapping[str, Any]) -> None:
+        part.ahead.alive()
         for watcher in self._watchers:
-            watcher.heard(member.index, message)
+            watcher.heard(part.first + member.index, message)
         if self._enough is None and not self._interrupts:
             self._enough = next((reason for watcher in self._watchers if (reason := watcher.enough())), None)
             if self._enough is not None:
-                self._workforce.tell({"type": "stop"})
+                self._tell({"type": "stop"})
 
     def _interrupt(self) -> None:
         self._interrupts += 1
@@ -265,27 +334,31 @@ class Coordinator:
             self._notice(
                 "interrupted: no more queries; waiting up to 5 s for answers in flight (Ctrl-C again: at once)"
             )
-            self._workforce.tell({"type": "stop"})
+            self._tell({"type": "stop"})
             asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._drop)
         elif self._interrupts == 2:
             self._drop()
         else:
-            self._workforce.kill_unfinished()
+            for part in self._parts:
+                part.workforce.kill_unfinished()
 
     def _drop(self) -> None:
-        self._workforce.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
+        self._tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
 
-    def _facts(self, plan: Extent, shards: int) -> GeneratorFacts:
-        members = self._workforce.members
-        facts = ended(planned(self._job.scenario, plan, shards, self._workforce.facts()), members)
-        faults = [*deaths(members), *self._workforce.faults(), *facts.worker_faults]
-        faults += _exhausted(members, self._workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
-        return replace(
-            facts,
-            aborted=self._enough or facts.aborted,
-            worker_faults=tuple(map(redact, faults)),
-            interrupted=bool(self._interrupts),
-        )
+
+async def _reached(job: Job, server: bundled_server.Bundled | None) -> Target:
+    """Where a load goes, tried out."""
+    target = job.target
+    if job.bundled is not None and server is not None:
+        target = aim(target, server, job.bundled[1])
+    protocol = protocols()[target.protocol]
+    if protocol.needs_url:
+        await preflight(target)
+    if protocol.prepare is not None:
+        target = await protocol.prepare(target)
+    if protocol.lists_models and not target.model:
+        target = replace(target, model=await first_model(target) or "")
+    return target
 
 
 def worker_spec(
@@ -350,9 +423,11 @@ def _stated_normaliser(options: Mapping[str, Any]) -> str:
     return normaliser(str(name)).text
 
 
-def _aim(target: Target, server: bundled_server.Bundled) -> Target:
+def aim(target: Target, server: bundled_server.Bundled, model: str) -> Target:
+    """The target at the bundled server, which was started for this model among others."""
     url = f"grpc://{server.facts['grpc']}" if protocols()[target.protocol].grpc else server.url
-    return replace(target, url=url, model=target.model or server.models[0])
+    own = model if model in server.models else server.models[0]
+    return replace(target, url=url, model=target.model or own)
 
 
 async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArray:

@@ -19,10 +19,11 @@ from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
 from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
-from plimsoll.harness.run import bundled, rundir
+from plimsoll.harness.run import bundled, mixture, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
+from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
     Headers,
@@ -39,11 +40,13 @@ from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.samples.reference import references
-from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, document, load, with_flags
+from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
-from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives import objective
+from plimsoll.slo.objectives.objective import Objective, ObjectiveError
+from plimsoll.slo.objectives.selector import Condition
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
@@ -107,23 +110,71 @@ def prepare(
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
     errors += problems
-    target, headers = None, None
+    targets: dict[str, tuple[Target, Headers]] = {}
     if scenario is not None:
         if not asked.any_objective:
-            promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
+            promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
-        target, headers, problems = _target(scenario)
-        errors += _lined(problems, scenario.name, scenario_name, flags)
-    if errors or scenario is None or target is None or headers is None:
-        raise HarnessFault(errors)
+        for name, one in scenario.classes.items():
+            target, headers, problems = _target(one, scenario.name)
+            errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
+            if target is not None and headers is not None:
+                targets[name] = target, headers
+        errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (
+            bool(scenario.mix) and scenario.keep != "all"
+        )
+    if errors or scenario is None or len(targets) < len(scenario.classes):
+        raise HarnessFault(list(dict.fromkeys(errors)))
     directory = rundir.create(out or default_out(scenario.name))
-    section = scenario.target
-    literal = [*section.headers.items(), *option_headers(section.options)]
-    shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
-    server = _bundled(scenario, protocols()[target.protocol])
-    public = _public(scenario, Redactor(_hidden(scenario, headers)))
-    return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
+    return Prepared(_job(scenario, targets, directory, command or sys.argv), promises, outputs)
+
+
+def promised(scenario: Scenario) -> list[str]:
+    """The objectives of a scenario, those of its classes about each class alone. What can't be read stays as it is."""
+    return [
+        *scenario.objectives,
+        *(_about(text, name) for name, one in scenario.mix.items() for text in one.objectives),
+    ]
+
+
+def _about(text: str, name: str) -> str:
+    try:
+        return str(objective.parse(text).narrowed((Condition("class", "=", (name,)),)))
+    except ObjectiveError:
+        return text
+
+
+def _at_class(errors: Sequence[str], where: str, name: str) -> list[str]:
+    """Errors at ``where`` of a class, "" for none, at their place in the mix."""
+    keys = re.compile(rf"{re.escape(where)}: ?(?=(?:target|labels)\b)")
+    if name:
+        errors = [keys.sub(f"{where}:mix.{name}.", text) for text in errors]
+        return [re.sub(rf"^{re.escape(where)}: ", f"{where}: class {name}: ", text) for text in errors]
+    return list(errors)
+
+
+def _job(
+    scenario: Scenario, targets: Mapping[str, tuple[Target, Headers]], directory: RunDirectory, command: Sequence[str]
+) -> Job:
+    """The run, and of a mix each class as one."""
+    sections = [one.target for one in (*scenario.classes.values(), scenario)]
+    literal = [pair for one in sections for pair in (*one.headers.items(), *option_headers(one.options))]
+    words = [word for one in sections for word in (one.model, one.protocol)]
+    shown = public_command(command, literal, [one.url or "" for one in sections], words)
+    hidden = Redactor(frozenset().union(*(_hidden(one, targets[name][1]) for name, one in scenario.classes.items())))
+    jobs = {}
+    for name, one in scenario.classes.items():
+        target, place = targets[name][0], directory.path / mixture.FOLDER / name if name else directory.path
+        server = _bundled(one, protocols()[target.protocol])
+        jobs[name] = Job(one, _public(one, hidden), target, RunDirectory(place), shown, server)
+    if not scenario.mix:
+        return jobs[""]
+    first = next(iter(jobs.values()))
+    models = dict.fromkeys(job.bundled[1] for job in jobs.values() if job.bundled)
+    more = next((job.bundled[2:] for job in jobs.values() if job.bundled and job.bundled[2:]), ())
+    both = (*(word for model in models for word in ("--model", model)), *more) if models else None
+    return Job(scenario, _public(scenario, hidden), first.target, directory, shown, both, classes=jobs)
 
 
 def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
@@ -177,11 +228,20 @@ def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
 def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
     """The scenario as it may be written down: without credentials and headers that may hold some."""
     plain = scenario.to_mapping()
+    found = _masked(plain, hidden)
+    if scenario.mix:
+        found["mix"] = {name: _masked(one, hidden) for name, one in plain["mix"].items()}
+    return found
+
+
+def _masked(plain: Mapping[str, Any], hidden: Redactor) -> dict[str, Any]:
     mapping: dict[str, Any] = hidden.masked(plain)
     # Our own words, whatever a key is called.
     mapping |= {name: plain[name] for name in ("kind", "mode", "params") if name in plain}
     target, options = mapping["target"], mapping["target"].get("options") or {}
-    target["protocol"], mapping["source"]["kind"] = plain["target"]["protocol"], plain["source"]["kind"]
+    target["protocol"] = plain["target"]["protocol"]
+    if "source" in plain:
+        mapping["source"]["kind"] = plain["source"]["kind"]
     if target.get("url"):
         target["url"] = public_url(plain["target"]["url"])
     for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
@@ -252,11 +312,20 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         scenario = load(raw)
     except ScenarioError as error:
         raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
+    errors = of_scenario(name, promised(scenario))[1]
+    for part, one in scenario.classes.items():
+        errors += _at_class(_check_target(name, one, encode), name, part)
+    if errors:
+        raise HarnessFault(document(raw).placed(errors))
+    return scenario
+
+
+def _check_target(where: str, scenario: Scenario, encode: bool) -> list[str]:
+    """Every error in where a load goes, and with ``encode`` in what."""
     section = scenario.target
-    errors = of_scenario(name, scenario.objectives)[1]
-    _, problems = _options(name, section.protocol, section.options)
-    errors += problems + _place(name, section.url, section.ca_file) + _unsaid(name, scenario)
-    if not errors and encode:
+    found = _options(where, section.protocol, section.options)[1] + _place(where, section.url, section.ca_file)
+    found += _unsaid(where, scenario)
+    if not found and encode:
         target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
         try:
             client = protocols()[target.protocol].build(target, None)
@@ -264,10 +333,8 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
             for index in range(min(len(source), 1000)):
                 client.encode(source.payload(index))
         except (HarnessFault, ScenarioError) as error:
-            errors += [f"{name}: {text}" for text in error.errors]
-    if errors:
-        raise HarnessFault(document(raw).placed(errors))
-    return scenario
+            found += [f"{where}: {text}" for text in error.errors]
+    return found
 
 
 def _unsaid(where: str, scenario: Scenario) -> list[str]:
@@ -309,15 +376,16 @@ def target_of(scenario: Scenario) -> Target:
     return target
 
 
-def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
-    section = scenario.target
+def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers | None, list[str]]:
+    """``where``: what errors begin with, instead of its name."""
+    section, where = scenario.target, where or scenario.name
     learn(url_secrets(section.url or ""))  # before an error names the URL
-    common, errors = _options(scenario.name, section.protocol, section.options)
-    errors += _unspoken(scenario)
-    errors += _place(scenario.name, section.url, section.ca_file)
-    errors += _unsaid(scenario.name, scenario)
+    common, errors = _options(where, section.protocol, section.options)
+    errors += _unspoken(section, where)
+    errors += _place(where, section.url, section.ca_file)
+    errors += _unsaid(where, scenario)
     headers, problems = resolve(section.model_dump())
-    errors += [f"{scenario.name}: {text}" for text in problems]
+    errors += [f"{where}: {text}" for text in problems]
     if errors:
         return None, headers, errors
     target = Target(
@@ -339,16 +407,16 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         secrets=tuple(sorted(headers.secret_values)),
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
-    return target, headers, [f"{scenario.name}:{reason}"] if reason else []
+    return target, headers, [f"{where}:{reason}"] if reason else []
 
 
-def _unspoken(scenario: Scenario) -> list[str]:
+def _unspoken(section: TargetSection, name: str) -> list[str]:
     """Why the bundled server can't stand in for a missing URL: it lacks the protocol, or no route is named."""
-    section, known = scenario.target, protocols()
+    known = protocols()
     spec = known.get(section.protocol)
     if section.url is not None or spec is None or not spec.needs_url:
         return []
-    where = f"{scenario.name}:target"
+    where = f"{name}:target"
     if not spec.bundled:
         like = ", ".join(sorted(name for name, other in known.items() if other.bundled and other.source == spec.source))
         instead = f", or try one that it does: {like}" if like else ""
@@ -386,7 +454,7 @@ def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[
     """Every error of the mode, its references and the objectives on them, before anything is sent."""
     asked = [str(one) for one in objectives if one.statistic == "accuracy"]
     if scenario.mode != "accuracy":
-        if any(one.indicator == "wer" for one in objectives) and _speaks(scenario):
+        if any(one.indicator == "wer" for one in objectives) and any(map(_speaks, scenario.classes.values())):
             asked = [str(one) for one in objectives if one.statistic == "accuracy" and one.indicator != "wer"]
         errors = [f"{text}: the run keeps no answers. Add --mode accuracy, or drop the objective" for text in asked]
         if scenario.reference is not None:

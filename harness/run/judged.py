@@ -95,7 +95,9 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     told = replace(promises, notes=notes(sealed, promises))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
-    judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept))
+    judged = slo_judge(
+        sealed.records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes
+    )
     report = reporting.build(manifest, sealed.scenario, sealed.records, judged, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import tidy, whole, write_json
-from plimsoll.harness.run import accounts, plan_file, retention
+from plimsoll.harness.run import accounts, mixture, plan_file, retention
 from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.labelling import Known
 from plimsoll.harness.run.sealing import Missing, Rows
@@ -50,6 +50,8 @@ GENERATOR_SCHEMA = "plimsoll.generator/1"
 BEGUN = "begun.json"
 #: Rows of larger files than this, in bytes together, have their large arrays on disk.
 _LARGE = 8 << 20
+#: What a class of a mix has of its own, besides its scenario and plan.
+_OF_CLASS = ("manifest", "generator")
 #: The report of a run whose rows stayed with its agents.
 LEFT = "parts.json"
 
@@ -80,7 +82,8 @@ class RunDirectory:
 class Sealed:
     """A sealed run as it is on disk. ``notes`` tell the user what was done differently; ``whole``: on a disk.
 
-    ``kept``: what was made of its chunk times before they were dropped; None: none were.
+    ``kept``: what was made of its chunk times before they were dropped; None: none were. ``classes``: of a mix, what
+    the generator of each class knows, by its name.
     """
 
     directory: RunDirectory
@@ -91,6 +94,7 @@ class Sealed:
     notes: tuple[str, ...] = ()
     whole: bool = True
     kept: retention.Kept | None = None
+    classes: Mapping[str, GeneratorFacts] = field(default_factory=dict)
 
 
 def create(path: Path) -> RunDirectory:
@@ -288,6 +292,42 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def join(directory: RunDirectory, scenario: Mapping[str, Any], parts: Mapping[str, Sealed]) -> Sealed:
+    """Bring the rows of all classes of a mix, each sealed already, into the run's own files, and out of theirs. Where
+    the disk takes no more, the run is judged from memory.
+    """
+    manifest = mixture.manifest_of({name: one.manifest for name, one in parts.items()}, scenario)
+    classes = {name: one.facts for name, one in parts.items()}
+    records = mixture.whole({name: (one.manifest, one.records) for name, one in parts.items()})
+    notes = tuple(f"class {name}: {note}" for name, one in parts.items() for note in one.notes)
+    sealed = Sealed(directory, manifest, scenario, records, mixture.facts_of(classes), notes, classes=classes)
+    run_id = str(manifest["run_id"])
+
+    def write_chunks(requests: IO[bytes]) -> None:
+        blocks = tables.blocks_of(records)
+        whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests))
+
+    try:
+        whole(directory.file("requests.parquet"), write_chunks)
+        generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "run_id": run_id}
+        write_json(directory.file("generator.json"), generator)
+        digest = _digest(write_scenario(directory, scenario))
+        write_json(directory.file("manifest.json"), {**manifest, "scenario_sha256": digest})
+    except OSError as error:
+        fault = (
+            f"the run could not be sealed in {directory.path} ({error.strerror}): each class is, in {mixture.FOLDER}"
+        )
+        facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
+        return replace(sealed, facts=facts, notes=(*notes, fault), whole=False)
+    for name, one in parts.items():
+        if one.directory.path == directory.path / mixture.FOLDER / name:
+            for file in ("requests.parquet", "chunks.parquet"):
+                one.directory.file(file).unlink(missing_ok=True)
+    shutil.rmtree(directory.segments, ignore_errors=True)
+    _drop_empty_logs(directory)
+    return sealed
+
+
 def make_room(path: Path, in_memory: int = arrays.IN_MEMORY) -> None:
     """Have large arrays live on disk from now on, for what this thread or task does, where the rows in ``path`` fill
     large files; so many bytes of them ``in_memory``: none of what lasts, as columns do. Raises OSError.
@@ -357,27 +397,66 @@ def open_sealed(path: Path, left: bool = False) -> Sealed:
         if "left" in manifest:
             return _opened_left(directory, manifest, scenario)
         manifest = with_attempts(manifest, path)
-        facts = GeneratorFacts.from_json(generator.get("facts"))
-        counted = Sums()
-        held = retention.read(path)
         make_room(path, in_memory=0)
-        records = tables.load(path, counted.add if isinstance(generator.get("columns"), dict) else None)
-        asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
-        asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples", "share")}
-        asked["scenario"] = scenario
-        facts = plan_file.checked(facts, records, path, asked)
-        if held is not None:
-            records = records.forgotten()
-            generator = {**generator, "columns": {**(generator.get("columns") or {}), **held.columns}}
-        changed = accounts.faults_of(counted.texts(), tables.names(path), generator, manifest.get("run_id"))
-        facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))
-        if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
-            fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
-            facts = replace(facts, plan_faults=(*facts.plan_faults, fault))
-        records = with_deadline(records, facts.frame_deadline_ns)
+        found = Sealed(directory, manifest, scenario, rec.empty(), GeneratorFacts.from_json(generator.get("facts")))
+        if "classes" in manifest:
+            return _opened_mix(found, text)
+        return _checked(found, generator, text)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
-    return Sealed(directory, manifest, scenario, records, facts, kept=held)
+
+
+def _checked(sealed: Sealed, generator: Mapping[str, Any], text: str, rows: Records | None = None) -> Sealed:
+    """The run with its rows, or with these of its class, held against what was sealed. ``text``: of scenario.yaml."""
+    path, manifest, scenario, facts = sealed.directory.path, sealed.manifest, sealed.scenario, sealed.facts
+    counted, columns = Sums(), generator.get("columns")
+    held = retention.read(path) if rows is None else None
+    if rows is None and "class" in manifest and not (path / "requests.parquet").is_file():
+        rows = mixture.part(tables.load(path.parent.parent), manifest)
+    names = set(columns or ()) if rows is not None else tables.names(path)
+    if rows is None:
+        records = tables.load(path, counted.add if isinstance(columns, dict) else None)
+    else:
+        records = rows
+        counted.add(records)
+    asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
+    asked |= {name: manifest.get(name) for name in ("plan_fingerprint", "source_samples", "share")}
+    asked["scenario"] = scenario
+    facts = plan_file.checked(facts, records, path, asked)
+    if held is not None:
+        records = records.forgotten()
+        generator = {**generator, "columns": {**(columns or {}), **held.columns}}
+    changed = accounts.faults_of(counted.texts(), names, generator, manifest.get("run_id"))
+    facts = replace(facts, plan_faults=(*facts.plan_faults, *changed, *_scenario_changed(manifest, text)))
+    return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns), facts=facts, kept=held)
+
+
+def _scenario_changed(manifest: Mapping[str, Any], text: str) -> list[str]:
+    fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
+    return [] if manifest.get("scenario_sha256", _digest(text)) == _digest(text) else [fault]
+
+
+def _opened_mix(sealed: Sealed, text: str) -> Sealed:
+    """A run of several classes, each held against what was sealed of it."""
+    path = sealed.directory.path
+    records, found, n = tables.load(path), dict[str, GeneratorFacts](), 0
+    for name in sealed.manifest["classes"]:
+        directory = RunDirectory(path / mixture.FOLDER / name)
+        manifest, generator = (json.loads(files.read_bytes(directory.file(f"{one}.json"))) for one in _OF_CLASS)
+        own = files.read_text(directory.file("scenario.yaml"))
+        scenario = plain(own)
+        for what, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
+            checked(what, held)
+        if manifest.get("class") != name or manifest.get("run_id") != sealed.manifest.get("run_id"):
+            raise ValueError(f"{mixture.FOLDER}/{name} is no class of this run")
+        rows, facts = mixture.part(records, manifest), GeneratorFacts.from_json(generator.get("facts"))
+        one = _checked(Sealed(directory, manifest, scenario, rows, facts), generator, own, rows)
+        found[name], n = one.facts, n + len(rows)
+    faults = _scenario_changed(sealed.manifest, text)
+    faults += [f"{len(records) - n} rows are of no class"] if n != len(records) else []
+    first = next(iter(found))
+    found[first] = replace(found[first], plan_faults=(*found[first].plan_faults, *faults))
+    return replace(sealed, records=records, facts=mixture.facts_of(found), classes=found)
 
 
 #: The folder of earlier attempts, in the run directory of the last one.

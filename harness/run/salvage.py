@@ -29,7 +29,7 @@ from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from plimsoll.harness.process.writing import whole, write_json
-from plimsoll.harness.run import ahead, plan_file
+from plimsoll.harness.run import ahead, mixture, plan_file
 from plimsoll.harness.run.accounts import ended, last_words
 from plimsoll.harness.run.ahead import Begun
 from plimsoll.harness.run.labelling import read_again
@@ -40,6 +40,7 @@ from plimsoll.harness.run.rundir import (
     Sealed,
     create,
     is_left,
+    join,
     open_sealed,
     seal,
     write_scenario,
@@ -68,12 +69,18 @@ _BROKEN = (
 
 def is_run(path: Path) -> bool:
     """A run directory, sealed or cut off."""
-    return (path / "manifest.json").is_file() or (path / BEGUN).is_file()
+    return (path / "manifest.json").is_file() or (path / BEGUN).is_file() or _is_mix(path)
+
+
+def _is_mix(path: Path) -> bool:
+    return any(path.glob(f"{mixture.FOLDER}/*/{BEGUN}")) or any(path.glob(f"{mixture.FOLDER}/*/manifest.json"))
 
 
 def open_run(path: Path, left: bool = False) -> Sealed:
     """Open a run directory; one that was cut off is sealed first. ``left``, and HarnessFault, as of ``open_sealed``."""
     if not (path / "manifest.json").is_file():
+        if _is_mix(path):
+            return _whole_mix(RunDirectory(path))
         begun = ahead.read(path)
         if begun is not None:
             if begun.manifest.get("leave_rows") and begun.announced and not segment_files(path / "segments"):
@@ -93,6 +100,19 @@ def open_run(path: Path, left: bool = False) -> Sealed:
                 "or it has only just begun, or the disk was full (a warning said so). Run it again"
             )
     return open_sealed(path, left)
+
+
+def _whole_mix(directory: RunDirectory) -> Sealed:
+    """Seal a run of several classes that was cut off, each class first. Raises HarnessFault."""
+    try:
+        scenario = plain(files.read_text(directory.file("scenario.yaml")))
+        names = list(scenario["mix"])
+    except _BROKEN as error:
+        what = " ".join(str(error).split())[:300] or type(error).__name__
+        raise HarnessFault(
+            f"{directory.path}: this run was cut off, and its scenario.yaml is no mix ({what})"
+        ) from None
+    return join(directory, scenario, {name: open_run(directory.path / mixture.FOLDER / name) for name in names})
 
 
 def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:

@@ -35,6 +35,7 @@ from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
 from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host, extent_of
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import conclude, exiting, judge, publish, write_report
+from plimsoll.harness.run.mixture import FOLDER
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
 from plimsoll.harness.run.promises import Promises, keep, kept
@@ -156,8 +157,9 @@ def make(
 
 def reach(job: Job) -> None:
     """One connection to an endpoint that is not ours to start. Raises HarnessFault (exit 5) if there is none."""
-    if job.bundled is None and protocols()[job.target.protocol].needs_url:
-        interrupts.run(preflight(job.target))
+    for one in job.classes.values() or (job,):
+        if one.bundled is None and protocols()[one.target.protocol].needs_url:
+            interrupts.run(preflight(one.target))
 
 
 def run_job(prepared: Prepared, *, as_json: bool, quiet: bool = False, staff: Staff = ALONE) -> int:
@@ -295,25 +297,18 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
-        plan = extent_of(scenario)  # once: a pass over all queries
-        if said := check_disk(prepared.job, plan=plan):
-            notice(said)
-        # What this host can hold says nothing of the hosts of a fleet.
-        checked = check_host(prepared.job, plan=plan) if workforce is None else HostCheck((), {})
-        for text in checked.warnings:
-            notice(f"warning: {text}")
-        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **checked.manifest})
-        if checked.workers not in (None, scenario.workers):
-            notice(
-                f"{checked.workers} workers, because the calibration of this machine asks for them (--workers says "
-                "otherwise)"
-            )
-            chosen = {"workers": checked.workers}
-            job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
+        if scenario.mix and workforce is not None:
+            raise HarnessFault(f"{scenario.name}: a mix is sent by one host. Leave --locust-master out")
+        for part in prepared.job.classes.values():
+            part.directory.segments.mkdir(parents=True, exist_ok=True)
+        parts = {name: _checked(one, notice, workforce) for name, one in prepared.job.classes.items()}
+        job = replace(prepared.job, classes=parts) if parts else _checked(prepared.job, notice, workforce)
         outcome = interrupts.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
-        _tidy(prepared.job.directory)
-        if segment_files(prepared.job.directory.segments):  # a defect of ours, after t0
+        jobs = (*prepared.job.classes.values(), prepared.job)
+        for job in jobs:
+            _tidy(job.directory)
+        if any(segment_files(job.directory.segments) for job in jobs):  # a defect of ours, after t0
             folder = prepared.job.directory.path
             notice(f"what was measured is in {folder}: `plimsoll report {folder}` seals it and makes its report")
         raise
@@ -324,6 +319,26 @@ def carry_out(
     if outcome.sealed.directory != prepared.job.directory:
         _keep(prepared.promises, outcome.sealed.directory, notice)
     return outcome
+
+
+def _checked(job: Job, notice: Callable[[str], None], workforce: Workforce | None) -> Job:
+    """The job with what this host can hold of it. Raises HarnessFault for what can't work."""
+    scenario = job.scenario
+    plan = extent_of(scenario)  # once: a pass over all queries
+    if said := check_disk(job, plan=plan):
+        notice(said)
+    # What this host can hold says nothing of the hosts of a fleet.
+    checked = check_host(job, plan=plan) if workforce is None else HostCheck((), {})
+    for text in checked.warnings:
+        notice(f"warning: {text}")
+    job = replace(job, foreseen={**job.foreseen, **checked.manifest})
+    if checked.workers in (None, scenario.workers):
+        return job
+    notice(
+        f"{checked.workers} workers, because the calibration of this machine asks for them (--workers says otherwise)"
+    )
+    chosen = {"workers": checked.workers}
+    return replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
 
 
 def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], None]) -> None:
@@ -356,6 +371,8 @@ def _tidy(directory: RunDirectory) -> None:
             directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()
+        if (directory.path / FOLDER).is_dir():
+            (directory.path / FOLDER).rmdir()
         directory.path.rmdir()
     except OSError:
         return  # it holds a log: that is the user's to read, and the next run there takes its place

@@ -62,13 +62,18 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
 
     with errors_too(json_):
         scenario = check_file(path)
-        source = scenario.source_object()
-        plan, known = scenario.blocks(len(source)).survey(), of_payloads(scenario, source) or NO_LABELS
+        held = {name: one.source_object() for name, one in scenario.classes.items()}
+        plans = {name: one.blocks(len(held[name])).survey() for name, one in scenario.classes.items()}
+        known = {name: of_payloads(one, held[name]) or NO_LABELS for name, one in scenario.classes.items()}
     if json_:
-        typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint}, indent=1))
+        prints = {name: plan.fingerprint for name, plan in plans.items()}
+        found = {"plan_fingerprints": prints} if scenario.mix else {"plan_fingerprint": prints[""]}
+        typer.echo(json.dumps({"scenario": scenario.to_mapping(), **found}, indent=1))
         return
-    what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
-    typer.echo(f"{path}: {scenario.kind}, {what}. Fine")
-    for label, place in (scenario.labels or {}).items():
-        values = {*known.columns[label].tolist()} - {-1} if label in known.columns else None
-        typer.echo(f"  label {label}: {place}" + ("" if values is None else f", {len(values):,} values"))
+    for name, plan in plans.items():
+        one, columns = scenario.classes[name], known[name].columns
+        what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
+        typer.echo(f"{path}: {f'class {name}: ' if name else ''}{one.kind}, {what}. Fine")
+        for label, place in (one.labels or {}).items():
+            values = {*columns[label].tolist()} - {-1} if label in columns else None
+            typer.echo(f"  label {label}: {place}" + ("" if values is None else f", {len(values):,} values"))

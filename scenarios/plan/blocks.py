@@ -6,7 +6,8 @@ and of what a shard keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, islice
@@ -26,6 +27,7 @@ from plimsoll.scenarios.plan.plan import (
     dealt,
     shared,
 )
+from plimsoll.scenarios.text.fields import MAX_NS
 
 #: Of a plan of at most so many queries a timeline has each.
 MARKS = 1 << 19
@@ -85,6 +87,35 @@ class Survey(Extent):
 
     fingerprint: str
     pieces: Blocks
+
+
+def together(plans: Sequence[Survey]) -> Survey:
+    """What several plans that begin at once hold, as far as one extent can say it. One plan is itself.
+
+    Samples of open loops are counted; only where there are none the whole is a closed loop.
+    """
+    if len(plans) == 1:
+        return plans[0]
+    listed = [plan for plan in plans if not plan.cyclic]
+    if not listed:  # one without an end lasts as long as the others
+        return max(plans, key=lambda plan: plan.stop.min_duration_ns % MAX_NS)
+    due = np.sort(np.concatenate([plan.timeline.due_ns for plan in listed]))
+    n_samples = sum(plan.n_samples for plan in listed)
+    before = np.append(sum(plan.timeline.until(due) for plan in listed), n_samples).astype(np.int64)
+    last_ns = max(plan.last_ns for plan in listed)
+    return replace(
+        plans[0],
+        n_queries=sum(plan.n_queries for plan in listed),
+        n_samples=n_samples,
+        first_ns=min(plan.first_ns for plan in plans),
+        last_ns=last_ns,
+        widest=max(plan.widest for plan in plans),
+        timeline=Timeline(due, before, max(plan.timeline.step for plan in listed), last_ns),
+        open_loop=all(plan.open_loop for plan in plans),
+        cyclic=False,
+        max_in_flight=None,
+        fingerprint=hashlib.sha256("".join(plan.fingerprint for plan in plans).encode()).hexdigest(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,15 +35,19 @@ _OUT_OF_RANGE = {
 class Place:
     """Where a mapping came from.
 
-    ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read.
+    ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read. ``below``:
+    where in it the mapping stands; ``above``: keys that it has from the top of the file.
     """
 
     where: str
     labels: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[Loc, int] = field(default_factory=dict)
+    below: Loc = ()
+    above: frozenset[str] = frozenset()
 
     def at(self, loc: Loc) -> str:
         path = ""
+        loc = loc if loc and loc[0] in self.above else (*self.below, *loc)
         keys = tuple(
             part for part in loc if isinstance(part, int) or not part.startswith(("<", "[key]"))
         )  # those are a union's branch, and a mapping's key itself

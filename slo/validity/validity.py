@@ -10,8 +10,8 @@ module is pure and says nothing about how fast the endpoint was; whether it kept
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -47,7 +47,8 @@ class Validity:
     said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not,
     in words. That is no fault of the generator and leaves ``outcome`` alone: ``plimsoll.slo.verdict.verdict.judge``
     says what it does to the run. ``paced``: every request had a due time of its own, so objectives are judged at both
-    ends of the lateness; ``pooled``: some waited for one of ``max_connections``.
+    ends of the lateness; ``pooled``: some waited for one of ``max_connections``;
+    ``classes``: of a mix, each of them.
     """
 
     outcome: Literal["VALID", "INVALID"]
@@ -70,6 +71,7 @@ class Validity:
     live_audio: lateness.LiveAudio | None = None
     paced: bool = False
     pooled: bool = False
+    classes: Mapping[str, Validity] = field(default_factory=dict)
 
 
 def assess(
@@ -86,8 +88,8 @@ def assess(
     lateness has its limits; ``merged``: as they were counted before (None: they are counted now).
     """
     rows = cancelled.planned(records)
-    sent = _sent(rows, facts)
-    stamp, share = _stamp(rows)
+    sent = sent_of(rows, facts)
+    stamp, share = stamp_of(rows)
     steady = kept_up(sent.queue)
     together = merged_chunks(rows) if merged is None else merged
     slots = None if strain.paced(facts) else strain.idle_slots(records.without_chunks(), facts)
@@ -138,7 +140,7 @@ def _per_s(rows: Records, stamp: str, over: int | None) -> float:
     return lateness.rate_per_s(rows[stamp][known], lateness.at_once(rows["due_ns"][known], over))
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """Rows issued, taken up, sent; the first taken up of each query; the lateness, shape and backlog of those."""
 
     issued: Records
@@ -150,7 +152,8 @@ class _Sent(NamedTuple):
     queue: Backlog | None
 
 
-def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
+def sent_of(rows: Records, facts: GeneratorFacts) -> Sent:
+    """Of planned rows, those that left."""
     bare = rows.without_chunks()
     issued = bare.select(bare["status"] != Status.UNSENT)
     taken = issued.select(issued["ready_ns"] != -1)
@@ -162,12 +165,12 @@ def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
         gone = taken["due_ns"] + own if strain.paced(facts) else taken["ready_ns"]
         shape = lateness.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
     queue = backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
-    return _Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
+    return Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
 
 
 def _late(
     records: Records,
-    sent: _Sent,
+    sent: Sent,
     facts: GeneratorFacts,
     limits: LagLimits,
     objectives: Sequence[Objective],
@@ -185,7 +188,8 @@ def _late(
     return bracket.checks(records, sent.own, facts.pool_waits > 0, judged)
 
 
-def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
+def stamp_of(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
+    """Who stamped the answers, and the share of the kernel."""
     stamps = rows["stamp"][rows["first_byte_ns"] != -1]
     if len(stamps) == 0:
         return "none", 0.0
@@ -394,7 +398,7 @@ def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: str
 
 
 def _warnings(
-    facts: GeneratorFacts, sent: _Sent, steady: Check, limits: LagLimits, slots: strain.Idle | None
+    facts: GeneratorFacts, sent: Sent, steady: Check, limits: LagLimits, slots: strain.Idle | None
 ) -> tuple[str, ...]:
     found = [] if steady.ok else [steady.reason]
     if not facts.open_loop:

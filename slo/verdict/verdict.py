@@ -30,6 +30,7 @@ from plimsoll.slo.statistics.distribution import exact
 from plimsoll.slo.statistics.share import Course, course
 from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.bracket import both_ends, lower_end, names_of
+from plimsoll.slo.validity.mixed import of_rows
 from plimsoll.slo.validity.validity import Validity
 from plimsoll.slo.verdict.counts import texts_of
 
@@ -169,6 +170,7 @@ def of_part(
 ) -> tuple[Course, Goodput]:
     """The course and the goodput of some rows of records, found once. They come at their share of the rate."""
     if "of part" not in part.kept:
+        records, validity = of_rows(part, records, validity)
         share = float(part.in_measure.sum()) / max(1, int(records.in_measure.sum()))
         part.kept["of part"] = course_of(part, validity, share), goodput(part, objectives)
     found: tuple[Course, Goodput] = part.kept["of part"]

@@ -241,11 +241,12 @@ def test_a_scenario_of_fixed_outputs_brings_its_model_and_says_where_the_time_we
 
 
 def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:
+    from plimsoll.harness.run.job import promised
     from plimsoll.harness.run.promises import of_scenario
     from plimsoll.scenarios.spec import library
 
     for name in library():
-        promises, errors = of_scenario(name, load(name).objectives)
+        promises, errors = of_scenario(name, promised(load(name)))
         assert not errors, (name, errors)
         assert promises.objectives or load(name).kind != "server" or name in ("ramp", "spike")
 

@@ -180,6 +180,7 @@ typedef struct Engine {
     bool send_request_id, stamping, settles_plain;
     char run_id[64];
     size_t run_id_len;
+    i64 first_query; /* what ids begin at on the wire */
     unsigned char success[1000];
     char needles[4][64];
     size_t needle_len[4];

@@ -33,17 +33,17 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"addresses", "run_id", "timeout_ns", "connect_timeout_ns", "max_connections",
                             "outstanding_limit", "send_request_id", "stamping", "spin_ns", "held_limit",
-                            "waiting_limit", "highest_fd", NULL};
+                            "waiting_limit", "highest_fd", "first_query", NULL};
     EngineObject *self = (EngineObject *)object;
     PyObject *addresses;
     const char *run_id;
     Py_ssize_t run_id_len;
     long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30, waiting = 4LL << 30,
-              highest_fd = NEVER;
+              highest_fd = NEVER, first_query = 0;
     int send_id, stamping;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLL", names, &addresses, &run_id, &run_id_len, &timeout,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLLL", names, &addresses, &run_id, &run_id_len, &timeout,
                                      &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin, &held,
-                                     &waiting, &highest_fd))
+                                     &waiting, &highest_fd, &first_query))
         return -1;
     if (self->engine) {
         PyErr_SetString(PyExc_RuntimeError, "an engine is made once");
@@ -68,6 +68,7 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     e->held_limit = held;
     e->waiting_limit = waiting;
     e->highest_fd = highest_fd;
+    e->first_query = first_query;
     return add_addresses(e, addresses);
 }
 

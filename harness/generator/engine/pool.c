@@ -108,7 +108,7 @@ void connection_begin(Engine *e, Connection *c, Exchange *x)
         if (x->row.phase)
             id[n++] = 'w';
         id[n++] = '-';
-        n += decimal(id + n, x->row.query_id);
+        n += decimal(id + n, e->first_query + x->row.query_id);
         id[n++] = '-';
         n += decimal(id + n, x->row.sample_ix);
     }

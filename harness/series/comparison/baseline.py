@@ -67,8 +67,11 @@ def likeness(scenario: Mapping[str, Any], manifest: Mapping[str, Any]) -> Likene
     """From a run directory's ``scenario.yaml`` and ``manifest.json``."""
     host, target = manifest.get("host") or {}, manifest.get("target") or {}
     section = scenario.get("target") or {}
+    load: dict[str, Any] = {key: scenario.get(key) for key in LOAD}
+    if mix := scenario.get("mix"):
+        load["mix"] = {name: {key: one.get(key) for key in LOAD} for name, one in mix.items()}
     return Likeness(
-        load=json.loads(json.dumps({key: scenario.get(key) for key in LOAD})),
+        load=json.loads(json.dumps(load)),
         asked=json.loads(json.dumps({key: section.get(key) for key in _ASKED})),
         seed=scenario.get("seed"),
         workers=manifest.get("workers"),

@@ -28,7 +28,7 @@ from plimsoll.harness.series.ledger import differences
 from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, sample
 from plimsoll.slo.comparison.quantity import Quantity
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.validity.mixed import assess_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _measured(
             continue
         limits = tuple(str(objective) for objective in own if objective.scope == "request")
         # Values are compared as they are, at one end: a late generator's are not the endpoint's.
-        validity = assess(sealed.records, sealed.facts, own, strict=True)
+        validity = assess_run(sealed.records, sealed.facts, sealed.classes, own, strict=True)
         runs.append(
             sample(
                 sealed.records,

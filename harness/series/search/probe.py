@@ -244,7 +244,7 @@ class Hopeless:
     def begin(self, beginning: Beginning) -> None:
         """How many bad values of each objective are enough."""
         plan, scenario = beginning.plan, beginning.scenario
-        if plan.cyclic or not plan.open_loop or scenario.cancel or not plan.n_samples:
+        if plan.cyclic or not plan.open_loop or scenario.cancel or scenario.mix or not plan.n_samples:
             return
         self._n = plan.n_samples
         for one in self._objectives:

@@ -8,9 +8,11 @@ read.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +25,7 @@ from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.series.publish import duration
 from plimsoll.reports.documents.search import ProbePart
 from plimsoll.reports.wording import units
+from plimsoll.scenarios.flags import loads_of
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError
 from plimsoll.scenarios.text.fields import format_duration, parse_duration
 from plimsoll.slo.metrics.indicator import catalogue
@@ -35,6 +38,8 @@ from plimsoll.slo.statistics.confidence import n_needed
 KINDS: Mapping[Variable, str] = {"rate": "server", "concurrency": "concurrency"}
 #: Fewer requests than this say nothing of an objective, whatever its kind.
 _FEWEST = 10
+#: What is searched: a load, of a mix perhaps that of one class.
+_OVER = re.compile(r"(\w+)(?:\{class=([A-Za-z0-9_-]+)\})?")
 #: A Poisson process brings fewer requests than its rate says in a run of a few hundred about every other time.
 _SPARE = 1.25
 UNLIMITED = "none"
@@ -102,6 +107,7 @@ class Question:
     gpus: int | None
     identity: Mapping[str, Any]
     job: Job
+    of_class: str | None = None  # of a mix: whose load is searched, "" for that of all together
 
     def length_ns(self, length: float) -> int:
         """A length in multiples of the shortest probe's as a duration."""
@@ -109,7 +115,7 @@ class Question:
 
     def prepared(self, load: float, length: float, seed: int, folder: Path) -> Prepared:
         """One run at a load, checked, its directory made. Raises HarnessFault."""
-        loaded = _loaded(self.settings.variable, load, self.length_ns(length)) | {"seed": seed}
+        loaded = _loaded(self.settings.variable, load, self.length_ns(length), self.of_class) | {"seed": seed}
         return prepare(self.scenario, {**self.flags, **loaded}, self.asked, (), folder)
 
 
@@ -126,7 +132,7 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
     with suppress(HarnessFault):  # said below, with the rest
         scenario = hold(scenario)
     asked = asked.hold()
-    base, variable = _scenario(scenario, flags, texts.searched, errors)
+    base, variable, of_class = _scenario(scenario, flags, texts.searched, errors)
     sane = _loads(texts, variable or "rate", errors)
     longest_ns = max(round(probe_ns * longest), 1)
     checked = None
@@ -136,13 +142,14 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
             f"({format_duration(longest_ns)}) early. Raise it, take it out, or lower --longest"
         )
     else:  # at any load: what the loads are is reckoned from the objectives, and those are read with the rest
-        checked = _checked(scenario, flags, asked, _loaded(variable or "rate", 1.0, longest_ns), errors)
+        checked = _checked(scenario, flags, asked, _loaded(variable or "rate", 1.0, longest_ns, of_class), errors)
     promises = checked.promises if checked is not None else Promises()
     settings = None
     if base is not None and variable is not None and checked is not None:
         errors += _judgeable(promises)
         if sane:
-            settings = _settings(base, variable, scenario, texts, longest, resolution, probe_ns, promises, errors)
+            own = _own_load(base, variable, of_class) if scenario is not None else None
+            settings = _settings(own, variable, texts, longest, resolution, probe_ns, promises, errors, base)
     if errors or base is None or settings is None or checked is None:
         raise HarnessFault(list(dict.fromkeys(errors)))
     return Question(
@@ -156,8 +163,9 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
         cooldown_ns=cooldown_ns,
         budget_ns=budget_ns,
         gpus=texts.gpus,
-        identity=_identity(checked, settings, probe_ns, cooldown_ns),
+        identity=_identity(checked, settings, probe_ns, cooldown_ns, of_class),
         job=checked.job,
+        of_class=of_class,
     )
 
 
@@ -212,19 +220,53 @@ def _loads(texts: Texts, variable: Variable, errors: list[str]) -> bool:
     return len(errors) == before
 
 
+def _own_load(base: Scenario, variable: Variable, of_class: str | None) -> float | None:
+    """The load that the scenario has, of what is searched."""
+    if of_class is not None:
+        return sum(loads_of(base, variable, of_class).values())
+    own = getattr(base.params, variable, None)
+    return float(own) if isinstance(own, int | float) and KINDS[variable] == base.kind else None
+
+
+def _of_mix(base: Scenario, over: str | None, variable: Variable | None, name: str, errors: list[str]) -> None:
+    """Say what of a mix can't be searched."""
+    if over is None:
+        errors.append(
+            f"{base.name}: it is a mix of {', '.join(base.mix)}. Say what of it is searched: --over rate (of all "
+            f"together), or of one class --over 'rate{{class={next(iter(base.mix))}}}'"
+        )
+    elif name and name not in base.mix:
+        errors.append(f"--over {over}: {base.name} has no class {name}. Give one of {', '.join(base.mix)}")
+    elif variable is not None and not loads_of(base, variable, name):
+        whose = f"class {name} has" if name else "its classes have"
+        errors.append(
+            f"--over {over}: {whose} no {variable} that is one number. Name a class of kind {KINDS[variable]}"
+        )
+    elif variable == "concurrency" and not name:
+        errors.append(
+            f"--over {over}: slots of several classes have no sum. Name one: --over 'concurrency{{class=NAME}}'"
+        )
+
+
 def _scenario(
     name: str | Document | None, flags: Mapping[str, Any], over: str | None, errors: list[str]
-) -> tuple[Scenario | None, Variable | None]:
-    """The scenario as it is, and what of it is searched."""
+) -> tuple[Scenario | None, Variable | None, str | None]:
+    """The scenario as it is, what of it is searched, and of a mix in which class ("": in all)."""
     known: list[Variable] = ["rate", "concurrency"]
-    variable = next((one for one in known if one == over), None)
+    said = _OVER.fullmatch(over or "")
+    variable, of_class = (next((one for one in known if said and one == said[1]), None), (said and said[2]) or "")
     if over is not None and variable is None:
-        errors.append(f"--over {over}: search over rate or concurrency")
+        errors.append(f"--over {over}: search over rate or concurrency, or of a mix over rate{{class=NAME}}")
     try:
         base = find_scenario(name, {**flags, "kind": KINDS[variable or "rate"] if name is None else None})
     except ScenarioError as error:
         errors += error.errors
-        return None, variable
+        return None, variable, None
+    if base.mix:
+        _of_mix(base, over, variable, of_class, errors)
+        return base, variable, of_class
+    if of_class:
+        errors.append(f"--over {over}: {base.name} is no mix, and has no classes. Leave {{class={of_class}}} out")
     own = next((one for one in known if KINDS[one] == base.kind), None)
     if variable is None and over is None and own is None:
         errors.append(
@@ -233,12 +275,13 @@ def _scenario(
         )
     if base.mode == "accuracy":
         errors.append(f"{base.name}: mode accuracy sends each sample once, at no chosen load. Take it out")
-    return base, variable or (own if over is None else None)
+    return base, variable or (own if over is None else None), None
 
 
-def _loaded(variable: Variable, load: float, length_ns: int) -> dict[str, Any]:
+def _loaded(variable: Variable, load: float, length_ns: int, of_class: str | None) -> dict[str, Any]:
     """The flags of a run at a load."""
     return {
+        "of_class": of_class,
         "kind": KINDS[variable],
         variable: load if variable == "rate" else int(load),
         "duration": format_duration(length_ns),
@@ -291,15 +334,15 @@ def _of_requests(objective: Objective) -> bool:
 
 
 def _settings(
-    base: Scenario,
+    own: float | None,
     variable: Variable,
-    named: str | Document | None,
     texts: Texts,
     longest: float,
     resolution: float,
     probe_ns: int,
     promises: Promises,
     errors: list[str],
+    base: Scenario,
 ) -> Settings | None:
     needed, before = enough(promises), len(errors)
     least, usual = 1.0, 1.0
@@ -317,10 +360,9 @@ def _settings(
         return None
     lowest = least if texts.lowest is None else texts.lowest
     top = math.inf if texts.highest is None else texts.highest
-    own = getattr(base.params, variable, None) if named is not None else None
     start = texts.start
     if start is None:
-        start = float(own) if isinstance(own, int | float) and KINDS[variable] == base.kind else usual
+        start = usual if own is None else own
         start = min(max(start, lowest), max(top, lowest))
     try:
         return Settings(
@@ -347,14 +389,17 @@ def _up(value: float) -> float:
     return float(f"{math.ceil(value / step - 1e-9) * step:.6g}")
 
 
-def _identity(checked: Prepared, settings: Settings, probe_ns: int, cooldown_ns: int) -> dict[str, Any]:
+def _identity(
+    checked: Prepared, settings: Settings, probe_ns: int, cooldown_ns: int, of_class: str | None
+) -> dict[str, Any]:
     """Without what a user may change between two attempts: budget, GPUs, workers, retries, what is kept; without what
     every probe sets for itself.
     """
-    scenario = dict(checked.job.public)
+    scenario = deepcopy(dict(checked.job.public))
     scenario["params"] = {key: value for key, value in scenario.get("params", {}).items() if key != settings.variable}
-    for key in ("workers", "retries", "keep", "stop"):
-        scenario.pop(key, None)
+    for part in (scenario, *scenario.get("mix", {}).values()):
+        for key in ("workers", "retries", "keep", "stop"):
+            part.pop(key, None)
     promises = checked.promises.to_json()
     return {
         "scenario": scenario,
@@ -362,6 +407,7 @@ def _identity(checked: Prepared, settings: Settings, probe_ns: int, cooldown_ns:
         "settings": asdict(settings),
         "probe": format_duration(probe_ns),
         "cooldown": format_duration(cooldown_ns),
+        **({} if of_class is None else {"of_class": of_class}),
     }
 
 

@@ -28,11 +28,10 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import no_room
-from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled
 from plimsoll.harness.run.attempts import put_aside
 from plimsoll.harness.run.bundled import Bundled
-from plimsoll.harness.run.coordinator import Job
+from plimsoll.harness.run.coordinator import Job, aim
 from plimsoll.harness.run.job import Prepared, default_out
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.ledger import Ledger, Session, read_document
@@ -467,7 +466,10 @@ def still_there(prepared: Prepared) -> HarnessFault | None:
 
 def _aimed(prepared: Prepared, server: Bundled) -> Prepared:
     """The run sent to the server that is there, instead of one of its own."""
-    job = prepared.job
-    url = f"grpc://{server.facts['grpc']}" if protocols()[job.target.protocol].grpc else server.url
-    target = replace(job.target, url=url, model=job.target.model or server.models[0])
-    return replace(prepared, job=replace(job, bundled=None, target=target))
+    return replace(prepared, job=_sent_to(prepared.job, server))
+
+
+def _sent_to(job: Job, server: Bundled) -> Job:
+    target = job.target if job.bundled is None else aim(job.target, server, job.bundled[1])
+    classes = {name: _sent_to(one, server) for name, one in job.classes.items()}
+    return replace(job, bundled=None, target=target, classes=classes)

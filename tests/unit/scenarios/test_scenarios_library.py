@@ -37,11 +37,12 @@ def test_library_scenario_parses_builds_and_round_trips(name: str) -> None:
     assert scenario.name == name
     assert 40 <= len(scenario.description) <= 250
     assert "\n" not in scenario.description
-    source = scenario.source_object()
-    plan = scenario.build(len(source))
-    assert plan.n_samples >= 1
-    payload = source.payload(int(plan.payload_ix[-1]))
-    assert payload.prompt or payload.data
+    for one in scenario.classes.values():
+        source = one.source_object()
+        plan = one.build(len(source))
+        assert plan.n_samples >= 1
+        payload = source.payload(int(plan.payload_ix[-1]))
+        assert payload.prompt or payload.data
     assert spec.parse(scenario.to_mapping(), "again") == scenario
     assert json.loads(json.dumps(scenario.to_mapping())) == scenario.to_mapping()
 
@@ -84,6 +85,11 @@ def test_the_schema_accepts_the_library(name: str) -> None:
         {"kind": "server", "source": {"kind": "jsonl"}},
         {"kind": "server", "source": {"kind": "tensors", "path": "x"}},
         {"kind": "server", "stop": {"min_duration": "soon"}},
+        {"kind": "server", "mix": {"a": {"kind": "server"}}},
+        {"mix": {}},
+        {"mix": {"a": {"params": {"rate": 3}}}},
+        {"mix": {"a": {"kind": "server", "seed": 3}}},
+        {"mix": {"a": {"kind": "server", "until": "never"}}},
     ],
 )
 def test_the_schema_refuses_what_parse_refuses(mapping: dict[str, Any]) -> None:
@@ -93,7 +99,12 @@ def test_the_schema_refuses_what_parse_refuses(mapping: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "mapping", [{"kind": "server", "params": None}, {"kind": "offline", "stop": None, "warmup": 3}]
+    "mapping",
+    [
+        {"kind": "server", "params": None},
+        {"kind": "offline", "stop": None, "warmup": 3},
+        {"mix": {"a": {"kind": "server", "timeout": "3s"}, "b": {"kind": "concurrency", "until": "others"}}},
+    ],
 )
 def test_the_schema_accepts_what_parse_accepts(mapping: dict[str, Any]) -> None:
     assert validator().is_valid(mapping)
@@ -106,12 +117,12 @@ from plimsoll.scenarios import spec
 from plimsoll.scenarios.ready_made import summaries
 made = {}
 for name in spec.library():
-    scenario = spec.load(name)
-    samples = len(scenario.source_object())
-    plan, warmup = scenario.build(samples), scenario.build_warmup(samples)
-    made[name] = {"plan": plan.fingerprint(), "warmup": warmup.fingerprint() if warmup else None}
-    if plan.max_in_flight is None:
-        made[name]["shard 1 of 3"] = plan.shard(1, 3).fingerprint()
+    for part, scenario in spec.load(name).classes.items():
+        samples, place = len(scenario.source_object()), f"{name}/{part}" if part else name
+        plan, warmup = scenario.build(samples), scenario.build_warmup(samples)
+        made[place] = {"plan": plan.fingerprint(), "warmup": warmup.fingerprint() if warmup else None}
+        if plan.max_in_flight is None:
+            made[place]["shard 1 of 3"] = plan.shard(1, 3).fingerprint()
 gamma = spec.with_flags(rate=50, queries=1000).to_mapping()
 gamma["params"]["arrival"] = {"process": "gamma", "burstiness": 0.5}
 made["gamma"] = {"plan": spec.parse(gamma).build(9).fingerprint()}

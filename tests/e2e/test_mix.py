@@ -1,0 +1,179 @@
+"""Several classes of traffic in one run, held against the log of the server that they met. About 15 seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from plimsoll.harness.run.salvage import open_run
+from plimsoll.scenarios.spec import parse
+from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll_here, plimsoll_valid
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass
+class Log:
+    """Of each request its class, as it says itself, its id, and when it came (monotonic)."""
+
+    url: str
+    lines: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    found = Log("")
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            found.lines.append((self.headers["x-class"], self.headers["x-request-id"], time.monotonic_ns()))
+            self.rfile.read(int(self.headers["content-length"]))
+            time.sleep(0.01 if self.headers["x-class"] == "chat" else 0.05)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_: object) -> None:
+            """Silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+def scenario(url: str, **more: Any) -> dict[str, Any]:
+    def headers(name: str) -> dict[str, Any]:
+        return {"headers": {"x-class": name}}
+
+    return {
+        "name": "both", "seed": 5, "stop": {"min_queries": 60, "min_duration": "2s"},
+        "target": {"url": url, "protocol": "http", "options": {"path": "/x", "body": '{"n": 1}'}},
+        "objectives": ["ratio(error) <= 20%"],
+        "mix": {
+            "chat": {
+                "kind": "server", "params": {"rate": 40}, "target": headers("chat"),
+                "objectives": ["p90(latency) <= 500ms"],
+            },
+            "bulk": {
+                "kind": "concurrency", "params": {"concurrency": 2}, "until": "others",
+                "target": {**headers("bulk"), "options": {"engine": "python"}},
+            },
+            "batch": {
+                "kind": "offline", "params": {"samples": 40, "max_in_flight": 2}, "target": headers("batch"),
+                "stop": {"min_queries": 1, "min_duration": "0s"},
+            },
+        },
+        **more,
+    }  # fmt: skip
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(run / "requests.parquet").to_pylist()
+    return found
+
+
+def test_every_row_is_of_the_class_that_the_server_saw_and_each_schedule_is_its_own(tmp_path: Path, log: Log) -> None:
+    given = scenario(log.url)
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(given))
+    log.lines.clear()
+    done = plimsoll_valid("run", "s.yaml", "--json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, report["verdict"]["reasons"]
+    assert [one["objective"] for one in report["verdict"]["objectives"]] == [
+        "ratio(error) <= 20%", "p90(latency{class=chat}) <= 500ms",
+    ]  # fmt: skip
+    rows = rows_of(tmp_path / "r")
+    run_id = json.loads((tmp_path / "r" / "manifest.json").read_text())["run_id"]
+    mine = [line for line in log.lines if line[1].startswith(run_id)]
+    assert sorted((row["class"], row["request_id"]) for row in rows) == sorted((name, one) for name, one, _ in mine)
+    assert {row["class"] for row in rows} == {"chat", "bulk", "batch"}
+    assert len({row["query_id"] for row in rows if row["class"] != "batch"} | {-1}) > 60
+    assert {row["request_id"] for row in rows} == {f"{run_id}-{row['query_id']}-{row['sample_ix']}" for row in rows}
+
+    # The schedule is the one that the class has alone, and the requests came when they were due.
+    alone = parse({**given, "mix": {"chat": given["mix"]["chat"]}}).mix["chat"]
+    chat = sorted((row for row in rows if row["class"] == "chat"), key=lambda row: row["query_id"])
+    plan = alone.build(len(alone.source_object()))
+    assert [row["due_ns"] for row in chat] == plan.due_ns.tolist()
+    assert [row["payload_ix"] for row in chat] == plan.payload_ix.tolist()
+    t0_ns = json.loads((tmp_path / "r" / "manifest.json").read_text())["t0_monotonic_ns"]
+    came = {one: at for _, one, at in mine}
+    late_ns = sorted(came[row["request_id"]] - t0_ns - row["due_ns"] for row in chat)
+    assert late_ns[0] > 0
+    assert late_ns[len(late_ns) // 2] < 20_000_000, "they are on one clock"
+
+    # The closed loop keeps its slots, and ends when the others have.
+    bulk = sorted((row["sent_ns"], row["done_ns"]) for row in rows if row["class"] == "bulk")
+    assert all(sum(begin < at < end for begin, end in bulk) <= 2 for at, _ in bulk)
+    last = max(row["done_ns"] for row in rows if row["class"] != "bulk")
+    assert last - 200_000_000 < max(sent for sent, _ in bulk) < last + 400_000_000
+
+
+def test_a_mix_is_judged_again_as_a_whole_and_by_class_and_a_changed_row_is_found(tmp_path: Path, log: Log) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario(log.url)))
+    plimsoll_valid("run", "s.yaml", "--quiet", cwd=tmp_path)
+    again = plimsoll_here("report", "r", "--json", cwd=tmp_path)
+    alone = plimsoll_here("report", "r/classes/chat", "--json", cwd=tmp_path)
+    assert (again.returncode, alone.returncode) == (0, 0), again.stderr + alone.stderr
+    whole, part = json.loads(again.stdout), json.loads(alone.stdout)
+    assert [one["objective"] for one in part["verdict"]["objectives"]] == ["p90(latency) <= 500ms"]
+    assert (
+        part["validity"]["planned"]
+        == part["validity"]["sent"]
+        < whole["validity"]["sent"]
+        == len(rows_of(tmp_path / "r"))
+    )
+    sealed = open_run(tmp_path / "r")
+    assert {name: facts.plan_faults for name, facts in sealed.classes.items()} == {"chat": (), "bulk": (), "batch": ()}
+    table = pq.read_table(tmp_path / "r" / "requests.parquet")
+    payload = table.column("payload_ix").to_pylist()
+    at = table.column("class").to_pylist().index("batch")
+    payload[at] += 1
+    place = table.schema.get_field_index("payload_ix")
+    changed = table.set_column(place, table.schema.field(place), [payload]).replace_schema_metadata(
+        table.schema.metadata
+    )
+    pq.write_table(changed, tmp_path / "r" / "requests.parquet")
+    spoilt = plimsoll_here("gate", "r", "--quiet", cwd=tmp_path)
+    assert spoilt.returncode == 4
+    assert "class batch: the run directory does not agree with its own plan" in spoilt.stdout
+
+
+def test_a_mix_whose_coordinator_was_killed_is_sealed_afterwards(tmp_path: Path, log: Log) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario(log.url, stop={"min_queries": 1, "min_duration": "30s"})))
+    process = subprocess.Popen(
+        [*PLIMSOLL, "run", "s.yaml", "--out", "r"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while len(log.lines) < 100 and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = plimsoll_here("gate", "r", "--json", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    reasons = " ".join(json.loads(done.stdout)["verdict"]["reasons"])
+    assert all(f"class {name}: the coordinator" in reasons for name in ("chat", "bulk"))
+    assert {row["class"] for row in rows_of(tmp_path / "r")} == {"chat", "bulk", "batch"}
+    assert plimsoll_here("gate", "r", "--quiet", cwd=tmp_path).stdout.startswith("INVALID"), "it is sealed once"
