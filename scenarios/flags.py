@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,10 @@ class Flags(TypedDict, total=False):
     trace: str | None
     speed: float | None
     window: str | None
+    prehistory: str | None
+    spread: bool | None
+    load: float | None
+    share_depth: int | None
     cancel: str | None
     prompt_tokens: int | None
     output_tokens: int | None
@@ -64,11 +69,12 @@ _PLAIN = (
     *("name", "mode", "reference", "seed", "workers", "retries", "warmup", "timeout", "connect_timeout", "drain"),
     *("objectives", "cancel", "keep"),
 )
-_PARAMS = ("rate", "arrival", "concurrency", "trace", "speed", "window")
+_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth")
+_PARAMS = ("rate", "arrival", "concurrency", *_REPLAY)
 #: What a description tells of, and the flags that change it.
 _LOAD = ("kind", "mode", "params", "source", "stop", "cancel", "warmup")
 _LOAD_FLAGS = (
-    *("kind", "mode", "rate", "arrival", "concurrency", "trace", "speed", "window", "cancel", "duration", "queries"),
+    *("kind", "mode", "rate", "arrival", "concurrency", *_REPLAY, "cancel", "duration", "queries"),
     *("max_duration", "max_queries", "prompt_tokens", "output_tokens", "warmup"),
 )
 #: Whose errors these are, where there is no file.
@@ -202,6 +208,10 @@ def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[
     if "trace" in given and source["kind"] in ("synthetic_text", "trace") and not Path(given["trace"]).is_dir():
         source = mapping["source"] = {"kind": "trace", "path": given["trace"]}
         labels["source.path"] = "--trace"
+    if source["kind"] == "trace":
+        copies = {"copies": math.ceil(given["load"])} if given.get("load", 0) > 1 else {}
+        source |= copies | {key: given[key] for key in ("share_depth",) if key in given}
+        labels |= {"source.copies": "--load", "source.share_depth": "--share-depth"}
     model = sources()[source["kind"]].params
     errors = []
     for key in _SOURCE:

@@ -12,19 +12,20 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from plimsoll.scenarios.plan.blocks import joined
+from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import PayloadSource
 
 
 @dataclass(frozen=True, slots=True)
 class Warmup:
-    """What a warm-up plan needs. ``seed`` is already the child seed "warmup"; ``workers`` share the plan."""
+    """What a warm-up plan needs. ``seed``: the child seed "warmup" of ``root``; ``workers`` share the plan."""
 
     duration_ns: int
     n_samples: int
     seed: int
     workers: int = 1
+    root: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ def no_frame(params: Any) -> None:
     return
 
 
+def no_lead(params: Any) -> int:
+    """How long the warm-up is of a kind whose params say nothing of it."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -49,11 +55,11 @@ class Kind:
     n_samples, seed)`` makes the plan piece by piece; ``warmup(params, warmup)`` the plan before t0, or None;
     ``slots(params)`` is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples
     the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query to the next and
-    the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest useful content of
-    the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query,
-    so that its samples are counted and not its queries; ``whole``: its plan is one piece, as a query can't be cut.
-    ``aliases``: a flag's name -> the param that it sets, where
-    they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    the time each one has, where the kind promises such, else None; ``lead(params)``: ns that the warm-up lasts, where
+    they say it, else 0. ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if
+    any: such a kind needs one. ``one_query``: all samples are one query, so that its samples are counted and not its
+    queries; ``whole``: its plan is one piece, as a query can't be cut. ``aliases``: a flag's name -> the param that it
+    sets, where they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -62,10 +68,11 @@ class Kind:
     params: type[BaseModel]
     open_loop: Callable[[Any], bool]
     blocks: Callable[[Any, Stop, int, int], Iterator[Plan]]
-    warmup: Callable[[Any, Warmup], Plan | None]
+    warmup: Callable[[Any, Warmup], Plan | Blocks | None]
     slots: Callable[[Any], int | None]
     size: Callable[[Any, Stop], int]
     frame: Callable[[Any], Frame | None] = no_frame
+    lead: Callable[[Any], int] = no_lead
     sample_file: str | None = None
     one_query: bool = False
     whole: bool = False

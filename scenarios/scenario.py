@@ -145,7 +145,9 @@ class Scenario(BaseModel):
     source: SerializeAsAny[Annotated[InstanceOf[BaseModel], WithJsonSchema({"type": "object"})]]
     seed: int = Field(default=42, ge=0, le=SEED_MAX, description="Everything random comes from it.")
     stop: StopSection = Field(default_factory=StopSection)
-    warmup_ns: Duration = Field(default=0, alias="warmup", description="Load before the measured run, not judged.")
+    warmup_given_ns: Duration = Field(
+        default=0, alias="warmup", description="Load before the measured run, not judged."
+    )
     timeout_ns: Duration = Field(
         default=60_000_000_000, alias="timeout", gt=0, description="Per request, from sending."
     )
@@ -188,6 +190,17 @@ class Scenario(BaseModel):
             raise ValueError("cancel takes answers away that mode accuracy compares. Leave one of them out")
         return self
 
+    @model_validator(mode="after")
+    def _one_warmup(self) -> Scenario:
+        if self.warmup_given_ns and kinds()[self.kind].lead(self.params):
+            raise ValueError("params.prehistory is the warm-up already, and warmup is given too. Leave one of them out")
+        return self
+
+    @property
+    def warmup_ns(self) -> int:
+        """Load before the measured run, not judged."""
+        return self.warmup_given_ns or kinds()[self.kind].lead(self.params)
+
     @property
     def drain_ns(self) -> int:
         """How long to wait for outstanding answers after the last query was issued."""
@@ -223,11 +236,11 @@ class Scenario(BaseModel):
         except ValueError as error:
             raise ScenarioError([f"{self.name}: {error}."]) from error
 
-    def build_warmup(self, n_samples: int) -> Plan | None:
+    def build_warmup(self, n_samples: int) -> Plan | Blocks | None:
         """The plan before t0, or None. Its query ids start at 0 again. Raises ``ScenarioError``."""
         if not self.warmup_ns:
             return None
-        warmup = Warmup(self.warmup_ns, n_samples, child(self.seed, "warmup"), self.workers)
+        warmup = Warmup(self.warmup_ns, n_samples, child(self.seed, "warmup"), self.workers, self.seed)
         try:
             return kinds()[self.kind].warmup(self.params, warmup)
         except ScenarioError:

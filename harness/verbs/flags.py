@@ -140,6 +140,22 @@ Cancel = Annotated[
     str | None,
     typer.Option(metavar="SHARE:AFTER", help="Drop a share of the queries after a delay: 10%:500ms. Default: none."),
 ]
+Prehistory = Annotated[
+    str | None,
+    typer.Option(metavar="D", help="Send what came so long before the window first, and do not judge it."),
+]
+Spread = Annotated[
+    bool,
+    typer.Option("--spread", help="Put the requests of one tick of a coarse clock at random times until the next."),
+]
+Load = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="3: thrice as much traffic, whole sessions again; 0.5: half of the sessions."),
+]
+ShareDepth = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Tokens that a copied prompt shares with the recorded one. Default: 512."),
+]
 CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="More certificate authorities (PEM).")]
 Live = Annotated[
     str | None,
@@ -309,7 +325,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "More about the load": (
             *("mode", "reference", "arrival", "trace", "speed", "window", "cancel", "max_duration", "seed", "workers"),
-            *("retries", "warmup", "keep"),
+            *("prehistory", "spread", "load", "share_depth", "retries", "warmup", "keep"),
         ),
         "More about objectives": ("goodput", "confidence", "production_rate"),
         "Connection": (

@@ -64,6 +64,10 @@ def run(
     window: Annotated[
         str | None, typer.Option(metavar="A..B", help="Only this part of the recording: 10m..20m.")
     ] = None,
+    prehistory: shared.Prehistory = None,
+    spread: shared.Spread = False,
+    load: shared.Load = None,
+    share_depth: shared.ShareDepth = None,
     cancel: shared.Cancel = None,
     duration: Annotated[
         str | None,
@@ -119,6 +123,7 @@ def run(
     flags: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
         "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
+        "prehistory": prehistory, "spread": spread or None, "load": load, "share_depth": share_depth,
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
         "retries": retries, "keep": keep,
@@ -148,6 +153,11 @@ def replay(
     ],
     speed: Annotated[float | None, typer.Option(help="How many times as fast as it was recorded.")] = None,
     window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m.")] = None,
+    prehistory: shared.Prehistory = None,
+    spread: shared.Spread = False,
+    load: shared.Load = None,
+    share_depth: shared.ShareDepth = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Say what is in it, and send nothing.")] = False,
     max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
@@ -182,6 +192,7 @@ def replay(
     base = _scenario_of(Path(recording))
     flags: dict[str, Any] = {
         "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
+        "prehistory": prehistory, "spread": spread or None, "load": load, "share_depth": share_depth,
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
         "retries": retries, "keep": keep, "warmup": warmup, "timeout": timeout,
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,

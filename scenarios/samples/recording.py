@@ -39,6 +39,7 @@ class Trace:
     query: IntArray
     payload_ix: IntArray | None = None
     blocks: tuple[tuple[int, ...], ...] | None = None
+    session: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -86,6 +87,7 @@ class Recording:
         self._first_ns = 0
         self.last_ns = 0
         self.n_payloads = 0
+        self.block_tokens = 512
 
     def __len__(self) -> int:
         return self._rows.size // self._row.itemsize
@@ -142,6 +144,10 @@ class Recording:
             where = zip(found["ids"].tolist(), found["ids_len"].tolist(), strict=True)
             blocks = tuple(tuple(map(int, self._ids.read(at, n).split())) for at, n in where)
         return Trace(at_ns - self._first_ns, n_in, n_out, np.arange(begin, begin + len(found)), None, blocks)
+
+    def times(self, begin: int, end: int) -> IntArray:
+        """When these rows came."""
+        return np.asarray(self._read(begin, min(end, len(self)))["at_ns"] - self._first_ns)
 
     def before(self, at_ns: int) -> int:
         """How many rows are earlier."""
