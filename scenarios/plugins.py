@@ -5,7 +5,7 @@ imported.
 """
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
@@ -46,6 +46,11 @@ def no_lead(params: Any) -> int:
     return 0
 
 
+def no_notes(params: Any, seed: int) -> Sequence[str]:
+    """What a reader should know of a load that is what its scenario says."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -56,10 +61,11 @@ class Kind:
     ``slots(params)`` is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples
     the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query to the next and
     the time each one has, where the kind promises such, else None; ``lead(params)``: ns that the warm-up lasts, where
-    they say it, else 0. ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if
-    any: such a kind needs one. ``one_query``: all samples are one query, so that its samples are counted and not its
-    queries; ``whole``: its plan is one piece, as a query can't be cut. ``aliases``: a flag's name -> the param that it
-    sets, where they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    they say it, else 0; ``notes(params, seed)``: what a reader of its report should know. ``sample_file`` is the
+    smallest useful content of the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all
+    samples are one query, so that its samples are counted and not its queries; ``whole``: its plan is one piece, as a
+    query can't be cut. ``aliases``: a flag's name -> the param that it sets, where they differ. ``headline`` says which
+    number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Kind:
     size: Callable[[Any, Stop], int]
     frame: Callable[[Any], Frame | None] = no_frame
     lead: Callable[[Any], int] = no_lead
+    notes: Callable[[Any, int], Sequence[str]] = no_notes
     sample_file: str | None = None
     one_query: bool = False
     whole: bool = False

@@ -216,6 +216,10 @@ class Scenario(BaseModel):
         """When queries come at a fixed interval with a deadline each (``multi_stream`` with ``frame_interval``)."""
         return kinds()[self.kind].frame(self.params)
 
+    def notes(self) -> Sequence[str]:
+        """What a reader of its report should know of the load. Raises ``ScenarioError``."""
+        return kinds()[self.kind].notes(self.params, self.seed)
+
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
         return self.blocks(n_samples).whole()

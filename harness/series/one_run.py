@@ -300,9 +300,11 @@ def carry_out(
             notice(said)
         # What this host can hold says nothing of the hosts of a fleet.
         checked = check_host(prepared.job, plan=plan) if workforce is None else HostCheck((), {})
-        for text in checked.warnings:
+        told = [*scenario.notes(), *checked.warnings]
+        for text in told:
             notice(f"warning: {text}")
-        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **checked.manifest})
+        manifest = checked.manifest if not told else {**checked.manifest, "foreseen": told}
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **manifest})
         if checked.workers not in (None, scenario.workers):
             notice(
                 f"{checked.workers} workers, because the calibration of this machine asks for them (--workers says "

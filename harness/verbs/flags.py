@@ -355,7 +355,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "plan": ("plimsoll plan chat.yaml --slo 'p99(ttft) <= 200ms'",),
         "replay": (
             "plimsoll replay runs/mine --speed 2 --url http://127.0.0.1:8000",
-            "plimsoll replay trace.jsonl --window 10m..20m --url http://127.0.0.1:8000",
+            "plimsoll replay trace.jsonl --describe",
+            "plimsoll replay trace.jsonl --window 10m..20m --prehistory 5m --url http://127.0.0.1:8000",
         ),
         "gate": ("plimsoll gate runs/mine --slo 'p99(ttft) <= 200ms' --format junit=slo.xml",),
         "report": ("plimsoll report runs/mine --format markdown=-",),

@@ -163,6 +163,7 @@ def replay(
     protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
     model: Annotated[str | None, typer.Option(help="Model name to ask for. Default: the run's.")] = None,
     option: shared.ProtocolOption = None,
+    seed: shared.Seed = None,
     workers: shared.Workers = None,
     retries: shared.Retries = None,
     keep: shared.Keep = None,
@@ -190,9 +191,17 @@ def replay(
     from plimsoll.harness.series.one_run import run_job
 
     base = _scenario_of(Path(recording))
+    shape: dict[str, Any] = {
+        "trace": str(Path(recording).resolve()), "speed": speed, "window": window, "prehistory": prehistory,
+        "spread": spread or None, "load": load, "share_depth": share_depth, "seed": seed,
+    }  # fmt: skip
+    if describe:
+        from plimsoll.harness.outlook.recorded import describe as say
+
+        say(shape, format or [], json_)
+        return
     flags: dict[str, Any] = {
-        "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
-        "prehistory": prehistory, "spread": spread or None, "load": load, "share_depth": share_depth,
+        **shape, "kind": "replay",
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
         "retries": retries, "keep": keep, "warmup": warmup, "timeout": timeout,
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,

@@ -24,8 +24,9 @@ from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
 from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.samples.census import census, cut
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Shape, clock, placed
+from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
 from plimsoll.scenarios.samples.traces import Columns, Format, Unit, read
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
@@ -177,6 +178,11 @@ def recording_of(params: ReplayParams) -> Recording:
 
 def _replayed(params: ReplayParams, seed: int) -> _Replayed:
     recording, window = recording_of(params), params.window
+    if not recording.timed:
+        raise ValueError(
+            "params.trace: its requests don't say when they came, so it can't be replayed. Use its conversations as a "
+            "source, and a kind that has arrivals of its own: server"
+        )
     shape = Shape(params.load, params.spread, params.share_depth, seed)
     if recording.grouped and not shape.plain:
         raise ValueError(
@@ -272,6 +278,41 @@ def _prehistory(params: ReplayParams, warmup: Warmup) -> Iterator[Plan]:
         yield open_plan(none, none, stop, warmup.seed)
 
 
+def parts(params: ReplayParams, seed: int) -> tuple[Shape, Iterator[Placed]]:
+    """The shape that the recording is given, and its requests as they are replayed, at their due times."""
+    replayed = _replayed(params, seed)
+    first_ns = replayed.extent[1]
+    some = (
+        Placed(each.row, each.copy, np.repeat(_due(each.at_ns, first_ns, params.speed), np.diff(each.bounds)))
+        for each in replayed.queries(params.window.start_ns, replayed.end_ns)
+    )
+    return replayed.shape, some
+
+
+def _notes(params: ReplayParams, seed: int) -> list[str]:
+    """What of the load is not as it was recorded."""
+    replayed = _replayed(params, seed)
+    recording, window, found = replayed.recording, params.window, []
+    if params.spread:
+        found.append(
+            f"replay: requests were put at random times within the {replayed.shape.tick_ns / 1e9:g} s of the "
+            "recording's clock: nobody knows when in it they came"
+        )
+    if recording.n_sessions and (window.start_ns or window.end_ns is not None):
+        begun, going = cut(recording, window.start_ns, replayed.end_ns)
+        found.append(
+            f"replay: the window cuts {begun:,} recorded sessions that began before it, and {going:,} that go on after"
+        )
+    if params.load != 1:
+        before, after = census(recording), census(recording, replace(replayed.shape, spread=False))
+        pairs = ((name, before.dispersion[name], after.dispersion[name]) for name in before.dispersion)
+        said = ", ".join(f"{b:.3g} before and {a:.3g} after at {n}" for n, b, a in pairs if None not in (a, b))
+        found.append(f"replay: load {params.load:g} resamples whole sessions; dispersion {said or 'unknown'}")
+        if before.hit_share is not None and after.hit_share is not None:
+            found[-1] += f"; ideal prefix hits {before.hit_share:.2%} before and {after.hit_share:.2%} after"
+    return found
+
+
 def _lead(params: ReplayParams) -> int:
     return math.ceil(params.prehistory / params.speed)
 
@@ -295,6 +336,7 @@ KIND = Kind(
     slots=lambda params: None,
     size=_size,
     lead=_lead,
+    notes=_notes,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'
     '{"timestamp": 2100, "input_length": 700, "output_length": 4, "hash_ids": [0, 3]}\n',

@@ -101,9 +101,17 @@ def sessions(rows: Trace, begin: int, share_tokens: int, block_tokens: int) -> I
         return np.where(rows.session >= 0, rows.session, own)
     if rows.blocks is None:
         return own
-    depth = -(-share_tokens // block_tokens)
+    depth = max(1, -(-share_tokens // block_tokens))  # what all have in common makes no tree
     found = (ids[depth] if len(ids) > depth else int(one) for ids, one in zip(rows.blocks, own, strict=True))
     return np.fromiter(found, np.int64, len(own))
+
+
+def as_recorded(recording: Recording) -> Iterator[Placed]:
+    """All of them, as they came; at 0 where nobody knows when."""
+    for begin in range(0, len(recording), BLOCK):
+        at = recording.times(begin, begin + BLOCK)
+        at = at if recording.timed else np.zeros_like(at)
+        yield Placed(np.arange(begin, begin + len(at)), np.zeros(len(at), np.int64), at)
 
 
 def placed(recording: Recording, shape: Shape, begin_ns: int = 0, end_ns: int = FOREVER) -> Iterator[Placed]:
@@ -114,7 +122,7 @@ def placed(recording: Recording, shape: Shape, begin_ns: int = 0, end_ns: int = 
     while row < len(recording):
         rows, next_ns = _whole_instants(recording, row)
         at = _spread(rows.at_ns, next_ns, row, shape) if shape.spread else rows.at_ns
-        parts = [held, *_copies(at, sessions(rows, row, shape.share_tokens, recording.block_tokens), row, reach, shape)]
+        parts = [held, *_copies(at, sessions(rows, row, shape.share_tokens, recording.tokens), row, reach, shape)]
         every = Placed(*map(np.concatenate, zip(*parts, strict=True)))
         every = _taken(every, np.lexsort((every.row, every.copy, every.at_ns)))
         row += len(rows)

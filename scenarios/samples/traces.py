@@ -92,6 +92,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 def _read(path: Path, where: str, form: str, columns: Columns, unit: Unit, stamp: object) -> Recording:
     """The file as it was at ``stamp``: a scenario's times and its prompts are of one reading."""
     made = Recording({"run": RUN, "mooncake": BLOCKS}.get(form, FILE))
+    made.form = form
     errors: list[str] = []
     try:
         if form == "run":

@@ -65,7 +65,7 @@ class _Prompts:
         require_index(index, len(self))
         copy, number = divmod(index, len(self.recording))
         row, params = self.recording.rows(number, number + 1), self.params
-        new, kept = (f" copy {copy}" if copy else ""), params.share_depth // self.recording.block_tokens
+        new, kept = (f" copy {copy}" if copy else ""), params.share_depth // self.recording.tokens
         length = _length(int(row.n_in[0]), params.prompt_tokens, params.max_prompt_tokens)
         unknown = -1 if params.output_tokens is None else params.output_tokens
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
@@ -75,8 +75,8 @@ class _Prompts:
             if left <= 0:
                 break
             name = f"block {block}{new if place >= kept else ''}"
-            parts.append(self._text(name, min(left, self.recording.block_tokens)))
-            left -= self.recording.block_tokens
+            parts.append(self._text(name, min(left, self.recording.tokens)))
+            left -= self.recording.tokens
         if left > 0:
             parts.append(self._text(f"row {index}", left))
         glue = " " if self.params.unit == "tokens" else ""
