@@ -295,7 +295,7 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
     recording, window, found = replayed.recording, params.window, []
     if params.spread:
         found.append(
-            f"replay: requests were put at random times within the {replayed.shape.tick_ns / 1e9:g} s of the "
+            f"replay: requests were put at random times within the {format_duration(replayed.shape.tick_ns)} of the "
             "recording's clock: nobody knows when in it they came"
         )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):

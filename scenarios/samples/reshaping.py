@@ -1,10 +1,10 @@
 """A recording's requests at other times than it says, and more or fewer of them: always the same ones for one seed.
 
 ``spread``: the requests of one instant of a coarse clock are put at random times between it and the next one, in the
-order of the file. ``load``: whole sessions again, or only some of them, and never a part of one. Copy k of a session is
-the session under new ids, up to ``REACH_NS`` later: bursts of that length are not multiplied, a busy hour is. A file
-without sessions has trees instead: requests whose prompts share more than ``share_tokens`` go together, and any other
-request is a session of one.
+order of the file. ``load``: whole sessions again, or only some of them, and never a part of one. A copy is its session
+under new ids, up to ``REACH_NS`` later, as if of users who are like the recorded ones and not in step with them: a busy
+hour is multiplied, a burst of seconds is not. A file without sessions has trees instead: requests whose prompts share
+more than ``share_tokens`` go together, and any other request is a session of one.
 
 Rows come in order of time, in memory for one piece and for what a copy may be late.
 """
@@ -22,11 +22,14 @@ from plimsoll.scenarios.plan.plan import BLOCK, IntArray
 from plimsoll.scenarios.plan.seeds import child, mixed
 from plimsoll.scenarios.samples.recording import Recording, Trace
 
-#: So much later than its session a copy begins, at most, and never by more than a tenth of the recording.
-REACH_NS = 30_000_000_000
+#: So much later than its session a copy begins, at most, and never by more than a hundredth of the recording: so long
+#: its load rises at first.
+REACH_NS = 300_000_000_000
 #: Tokens at the beginning of a prompt that copies share with what they are copies of, unless told otherwise: a block of
 #: Mooncake's, which all requests of its conversations have.
 SHARED_TOKENS = 512
+#: Rows that are read at once, at most, where a copy may be later than those of a block last.
+_MOST = 1 << 17
 #: Gaps between instants that a clock's tick is taken from.
 _GAPS = 1 << 20
 FOREVER = 1 << 62
@@ -116,11 +119,12 @@ def as_recorded(recording: Recording) -> Iterator[Placed]:
 
 def placed(recording: Recording, shape: Shape, begin_ns: int = 0, end_ns: int = FOREVER) -> Iterator[Placed]:
     """The requests from ``begin_ns`` to before ``end_ns``, by the times that they are put at."""
-    reach = min(REACH_NS, recording.last_ns // 10) if shape.load > 1 else 0
+    reach = min(REACH_NS, recording.last_ns // 100) if shape.load > 1 else 0
     row = recording.before(begin_ns - reach - (shape.tick_ns if shape.spread else 0))
-    held = Placed(*(np.empty(0, np.int64) for _ in Placed._fields))
+    held, block = Placed(*(np.empty(0, np.int64) for _ in Placed._fields)), BLOCK
     while row < len(recording):
-        rows, next_ns = _whole_instants(recording, row)
+        rows, next_ns = _whole_instants(recording, row, block)
+        block = block if next_ns - int(rows.at_ns[0]) >= reach else min(2 * block, _MOST)
         at = _spread(rows.at_ns, next_ns, row, shape) if shape.spread else rows.at_ns
         parts = [held, *_copies(at, sessions(rows, row, shape.share_tokens, recording.tokens), row, reach, shape)]
         every = Placed(*map(np.concatenate, zip(*parts, strict=True)))
@@ -141,9 +145,9 @@ def _taken(some: Placed, which: IntArray | slice) -> Placed:
     return Placed(*(column[which] for column in some))
 
 
-def _whole_instants(recording: Recording, row: int) -> tuple[Trace, int]:
+def _whole_instants(recording: Recording, row: int, block: int) -> tuple[Trace, int]:
     """A block of rows from this one on, with all of its last instant, and when the next one is."""
-    end = recording.before(int(recording.times(row, row + BLOCK)[-1]) + 1)
+    end = recording.before(int(recording.times(row, row + block)[-1]) + 1)
     return recording.rows(row, end), int(recording.times(end, end + 1)[0]) if end < len(recording) else FOREVER
 
 

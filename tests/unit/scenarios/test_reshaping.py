@@ -97,7 +97,7 @@ def test_more_load_is_whole_conversations_again_a_little_later(trace: Path) -> N
         assert len(turns) == len(found[talk, 0])
         late = {when - int(recorded[row]) for row, when in turns}
         assert len(late) == 1, "the gaps of a conversation stay"
-        assert (late == {0}) if not copy else (0 <= late.pop() <= min(REACH_NS, recorded[-1] // 10))
+        assert (late == {0}) if not copy else (0 <= late.pop() <= min(REACH_NS, recorded[-1] // 100))
 
 
 @pytest.mark.parametrize("load", [0.5, 1.25])
