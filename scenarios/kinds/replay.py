@@ -22,7 +22,7 @@ from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
 from plimsoll.scenarios.plugins import Kind, Warmup
 from plimsoll.scenarios.samples.recording import Recording, Trace
-from plimsoll.scenarios.samples.traces import Columns, Format, Unit, read
+from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
@@ -50,7 +50,7 @@ class ReplayParams(BaseModel):
 
     model_config = STRICT
     trace: FileName | None = Field(default=None, description="A trace file, or a run directory. Always needed.")
-    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    format: FormatName = Field(default="auto", description="auto, or a format of recordings.")
     columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
     time_unit: Unit = Field(
         default="s", description="Unit of a time that is a number, of jsonl and csv: s, ms, us, ns."

@@ -16,7 +16,7 @@ from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, Format, Unit, read
+from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.samples.words import text
 from plimsoll.scenarios.text.fields import STRICT, FileName
 
@@ -27,7 +27,7 @@ class TraceSource(BaseModel):
     model_config = STRICT
     kind: Literal["trace"] = "trace"
     path: FileName = Field(description="A trace file, or a run directory; relative to the scenario file's folder.")
-    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    format: FormatName = Field(default="auto", description="auto, or a format of recordings.")
     columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
     time_unit: Unit = Field(default="s", description="Unit of a time that is a number, of jsonl and csv.")
     prompt_tokens: int = Field(
@@ -64,8 +64,8 @@ class _Prompts:
         for block in ids:
             if left <= 0:
                 break
-            parts.append(self._text(f"block {block}", min(left, BLOCK_TOKENS)))
-            left -= BLOCK_TOKENS
+            parts.append(self._text(f"block {block}", min(left, self.recording.block_tokens)))
+            left -= self.recording.block_tokens
         if left > 0:
             parts.append(self._text(f"row {index}", left))
         glue = " " if self.params.unit == "tokens" else ""
