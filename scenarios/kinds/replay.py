@@ -27,7 +27,7 @@ from plimsoll.scenarios.plugins import Kind, Warmup
 from plimsoll.scenarios.samples.census import census, cut
 from plimsoll.scenarios.samples.recording import Recording
 from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
-from plimsoll.scenarios.samples.traces import Columns, Format, Unit, read
+from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
@@ -55,7 +55,7 @@ class ReplayParams(BaseModel):
 
     model_config = STRICT
     trace: FileName | None = Field(default=None, description="A trace file, or a run directory. Always needed.")
-    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    format: FormatName = Field(default="auto", description="auto, or a format of recordings.")
     columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
     time_unit: Unit = Field(
         default="s", description="Unit of a time that is a number, of jsonl and csv: s, ms, us, ns."

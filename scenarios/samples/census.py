@@ -211,7 +211,9 @@ class _Prefixes:
         if shape_copies := self._shape.copies - 1:
             place = np.arange(len(flat)) - np.repeat(bounds[:-1], sizes)
             for one in range(1, shape_copies + 1):
-                new = (np.repeat(copy, sizes) == one) & (place >= self._shape.share_tokens // self._recording.tokens)
+                new = (np.repeat(copy, sizes) == one) & (
+                    place >= self._shape.share_tokens // self._recording.block_tokens
+                )
                 flat[new] = mixed(one, flat[new]).view(np.int64)
         if self._seen is None:
             self._seen = _Seen(len(flat) * -(-len(self._recording) * self._shape.copies // len(at)))
@@ -220,7 +222,7 @@ class _Prefixes:
         self._seen.add(which)
         ends = np.append(np.flatnonzero(~known), len(flat))
         hit = np.minimum(ends[np.searchsorted(ends, bounds[:-1])], bounds[1:]) - bounds[:-1]
-        self._known += int(np.minimum(hit * self._recording.tokens, np.maximum(rows.n_in[at], 0)).sum())
+        self._known += int(np.minimum(hit * self._recording.block_tokens, np.maximum(rows.n_in[at], 0)).sum())
 
     def share(self) -> float | None:
         return None if self._seen is None or not self._tokens else self._known / self._tokens

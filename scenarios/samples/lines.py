@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from plimsoll.documents import files
 
@@ -26,9 +26,11 @@ def read_lines(path: Path, make: Callable[[Any, str], T], most: int | None = Non
     return [*islice(each_line(path, make, errors), most)], errors
 
 
-def each_line(path: Path, make: Callable[[Any, str], T], errors: list[str]) -> Iterator[T]:
+def each_line(
+    path: Path, make: Callable[[Any, str], T], errors: list[str], opened: Callable[[Path], BinaryIO] = files.opened
+) -> Iterator[T]:
     """The same one by one; problems are ``told``."""
-    with files.opened(path) as lines:
+    with opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 where = f"{path}:{number}"

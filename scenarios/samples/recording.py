@@ -29,7 +29,8 @@ OPTIONAL = {
     **{"session": "<i8", "parent": "<i8", "turn": "<i4", "think_ns": "<i8", "status": "i1", "gave_up_ns": "<i8"},
     **{"latency_ns": "<i8", "ttft_ns": "<i8", "images": "<i4", "attempt": "<i4", "bytes_in": "<i8", "bytes_out": "<i8"},
 }
-#: How a recorded request ended: the numbers of these in the records of a run of ours.
+#: How a request ended, by the numbers that the records of a run of ours have for it.
+STATUSES = ("ok", "http", "grpc", "timeout", "connect", "protocol", "refused", "cancelled", "unfinished", "unsent")
 OK, FAILED, TIMEOUT, CONNECT, REFUSED, CANCELLED = 0, 1, 3, 4, 6, 7
 #: A label of more values is refused: they are held in memory.
 MOST_VALUES = 1 << 16
@@ -110,8 +111,8 @@ class Recording:
     """Rows are added, then ``sealed``, then read. Raises OSError where there is no room for them.
 
     ``timed``: each request says when it came; else they are in the file's order, and times count from their session's
-    start. ``cumulative``: ``n_in`` of a turn contains the turns before it. ``grain_ns``: all times are whole multiples
-    of it from the first. ``tokens``: what one id of a block stands for.
+    start. ``cumulative``: ``n_in`` of a turn contains the turns before it. ``block_tokens``: what one id
+    of a block stands for. ``form``: the format that it was read from.
     """
 
     def __init__(self, row: np.dtype[Any] = FILE, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> None:
@@ -122,12 +123,11 @@ class Recording:
         self._keys = ("at_ns", "query_id", "sample_ix") if self.grouped else ("at_ns",)
         self._in_order = True
         self._last = np.empty(0, self._row)
-        self._first_ns = self._anchor_ns = 0
+        self._first_ns = 0
         self._known: set[str] = set()
         self.texts: dict[str, dict[str, int]] = {name: {} for name in labels}
-        self.last_ns = self.n_payloads = self.n_sessions = self.grain_ns = 0
-        self.timed, self.cumulative, self.tokens = True, False, BLOCK_TOKENS
-        self.form = ""
+        self.last_ns = self.n_payloads = self.n_sessions = 0
+        self.timed, self.cumulative, self.block_tokens, self.form = True, False, BLOCK_TOKENS, ""
 
     def __len__(self) -> int:
         return self._rows.size // self._row.itemsize
@@ -151,10 +151,6 @@ class Recording:
             self._ids.add(b"".join(texts))
         if not len(rows):
             return
-        if not len(self):
-            self._anchor_ns = int(rows["at_ns"][0])
-        if self.grain_ns != 1:
-            self.grain_ns = int(np.gcd.reduce(rows["at_ns"] - self._anchor_ns, initial=self.grain_ns))
         known = np.concatenate((self._last, rows))
         self._in_order &= _ascends([known[key] for key in self._keys])
         self._last = rows[-1:]

@@ -126,7 +126,7 @@ def placed(recording: Recording, shape: Shape, begin_ns: int = 0, end_ns: int = 
         rows, next_ns = _whole_instants(recording, row, block)
         block = block if next_ns - int(rows.at_ns[0]) >= reach else min(2 * block, _MOST)
         at = _spread(rows.at_ns, next_ns, row, shape) if shape.spread else rows.at_ns
-        parts = [held, *_copies(at, sessions(rows, row, shape.share_tokens, recording.tokens), row, reach, shape)]
+        parts = [held, *_copies(at, sessions(rows, row, shape.share_tokens, recording.block_tokens), row, reach, shape)]
         every = Placed(*map(np.concatenate, zip(*parts, strict=True)))
         every = _taken(every, np.lexsort((every.row, every.copy, every.at_ns)))
         row += len(rows)

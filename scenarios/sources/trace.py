@@ -18,7 +18,7 @@ from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
 from plimsoll.scenarios.samples.recording import Recording
 from plimsoll.scenarios.samples.reshaping import SHARED_TOKENS
-from plimsoll.scenarios.samples.traces import Columns, Format, Unit, read
+from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.samples.words import text
 from plimsoll.scenarios.text.fields import STRICT, FileName
 
@@ -29,7 +29,7 @@ class TraceSource(BaseModel):
     model_config = STRICT
     kind: Literal["trace"] = "trace"
     path: FileName = Field(description="A trace file, or a run directory; relative to the scenario file's folder.")
-    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    format: FormatName = Field(default="auto", description="auto, or a format of recordings.")
     columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
     time_unit: Unit = Field(default="s", description="Unit of a time that is a number, of jsonl and csv.")
     prompt_tokens: int = Field(
@@ -65,7 +65,7 @@ class _Prompts:
         require_index(index, len(self))
         copy, number = divmod(index, len(self.recording))
         row, params = self.recording.rows(number, number + 1), self.params
-        new, kept = (f" copy {copy}" if copy else ""), params.share_depth // self.recording.tokens
+        new, kept = (f" copy {copy}" if copy else ""), params.share_depth // self.recording.block_tokens
         length = _length(int(row.n_in[0]), params.prompt_tokens, params.max_prompt_tokens)
         unknown = -1 if params.output_tokens is None else params.output_tokens
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
@@ -75,8 +75,8 @@ class _Prompts:
             if left <= 0:
                 break
             name = f"block {block}{new if place >= kept else ''}"
-            parts.append(self._text(name, min(left, self.recording.tokens)))
-            left -= self.recording.tokens
+            parts.append(self._text(name, min(left, self.recording.block_tokens)))
+            left -= self.recording.block_tokens
         if left > 0:
             parts.append(self._text(f"row {index}", left))
         glue = " " if self.params.unit == "tokens" else ""
