@@ -31,13 +31,14 @@ from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.recorded import Recorded
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.metrics.speech import without_sounds
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import IntArray, Records
 
 SCHEMA: Final = "plimsoll.report/1"
 
@@ -91,6 +92,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     speech: Speech | None = Field(default=None, description="words, playback and audio; null: no audio went either way")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
     agents: Agents | None = Field(default=None, description="who sent the run; absent: one host did")
+    recorded: Recorded | None = Field(
+        default=None, description="latencies of a replay beside those that were recorded; absent: nobody recorded any"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -98,7 +102,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        absent: dict[str, Any] = {name: True for name in ("agents", "sections") if not getattr(self, name)}
+        absent: dict[str, Any] = {name: True for name in ("agents", "recorded", "sections") if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)
@@ -111,13 +115,20 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def build(manifest: Mapping[str, Any], scenario: Mapping[str, Any], records: Records, judged: Judged) -> Report:
+def build(
+    manifest: Mapping[str, Any],
+    scenario: Mapping[str, Any],
+    records: Records,
+    judged: Judged,
+    originals: Mapping[str, IntArray] | None = None,
+) -> Report:
     """All that a renderer may show of ``records`` and what was judged of them.
 
     ``manifest`` and ``scenario`` are the documents of the run directory; ``plimsoll.reports.parts.provenance`` says
-    which keys are read. The same arguments give the same report: no clock, host or file is read.
+    which keys are read; ``originals``: see ``JudgedRun``. The same arguments give the same report: no clock, host or
+    file is read.
     """
-    run, verdict = JudgedRun(records, judged, manifest, scenario), judged.verdict
+    run, verdict = JudgedRun(records, judged, manifest, scenario, originals), judged.verdict
     measured = measures(records, frozenset(objective.indicator for objective in judged.objectives))
     made, broken = _parts(run)
     others = {name: made.pop(name) for name, section in sections().items() if section.model is not None}

@@ -45,6 +45,9 @@ class Flags(TypedDict, total=False):
     spread: bool | None
     load: float | None
     share_depth: int | None
+    format: str | None
+    time_unit: str | None
+    columns: Mapping[str, Any] | None
     cancel: str | None
     prompt_tokens: int | None
     output_tokens: int | None
@@ -69,7 +72,9 @@ _PLAIN = (
     *("name", "mode", "reference", "seed", "workers", "retries", "warmup", "timeout", "connect_timeout", "drain"),
     *("objectives", "cancel", "keep"),
 )
-_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth")
+#: How a file is read: the same of its times and of its lengths.
+_READING = ("format", "time_unit", "columns")
+_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth", *_READING)
 _PARAMS = ("rate", "arrival", "concurrency", *_REPLAY)
 #: What a description tells of, and the flags that change it.
 _LOAD = ("kind", "mode", "params", "source", "stop", "cancel", "warmup")
@@ -171,7 +176,8 @@ def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flag(key: str) -> str:
-    return {"objectives": "--slo", "headers": "--header", "options": "--option"}.get(key, "--" + key.replace("_", "-"))
+    odd = {"objectives": "--slo", "headers": "--header", "options": "--option", "columns": "--column"}
+    return {**odd, "format": "--trace-format"}.get(key, "--" + key.replace("_", "-"))
 
 
 def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
@@ -210,8 +216,9 @@ def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[
         labels["source.path"] = "--trace"
     if source["kind"] == "trace":
         copies = {"copies": math.ceil(given["load"])} if given.get("load", 0) > 1 else {}
-        source |= copies | {key: given[key] for key in ("share_depth",) if key in given}
-        labels |= {"source.copies": "--load", "source.share_depth": "--share-depth"}
+        same = {key: given[key] for key in ("share_depth", *_READING) if key in given}
+        source |= copies | same
+        labels |= {"source.copies": "--load", **{f"source.{key}": _flag(key) for key in same}}
     model = sources()[source["kind"]].params
     errors = []
     for key in _SOURCE:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from plimsoll.scenarios.plan.blocks import Blocks, joined
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.samples.payload import PayloadSource
 
 
@@ -51,6 +51,11 @@ def no_notes(params: Any, seed: int) -> Sequence[str]:
     return ()
 
 
+def no_originals(params: Any, stop: Stop, seed: int) -> None:
+    """What a kind says whose requests nobody sent before."""
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -61,11 +66,12 @@ class Kind:
     ``slots(params)`` is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples
     the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query to the next and
     the time each one has, where the kind promises such, else None; ``lead(params)``: ns that the warm-up lasts, where
-    they say it, else 0; ``notes(params, seed)``: what a reader of its report should know. ``sample_file`` is the
-    smallest useful content of the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all
-    samples are one query, so that its samples are counted and not its queries; ``whole``: its plan is one piece, as a
-    query can't be cut. ``aliases``: a flag's name -> the param that it sets, where they differ. ``headline`` says which
-    number the kind is judged by in MLPerf's rules, or in ours.
+    they say it, else 0; ``notes(params, seed)``: what a reader of its report should know; ``originals(params, stop,
+    seed)``: of each sample of the plan, piece by piece, when it was sent when it was recorded, how it ended and how
+    long it took, or None. ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if
+    any: such a kind needs one. ``one_query``: all samples are one query, so that its samples are counted and not its
+    queries; ``whole``: its plan is one piece, as a query can't be cut. ``aliases``: a flag's name -> the param that it
+    sets, where they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -80,6 +86,7 @@ class Kind:
     frame: Callable[[Any], Frame | None] = no_frame
     lead: Callable[[Any], int] = no_lead
     notes: Callable[[Any, int], Sequence[str]] = no_notes
+    originals: Callable[[Any, Stop, int], Iterator[Mapping[str, IntArray]] | None] = no_originals
     sample_file: str | None = None
     one_query: bool = False
     whole: bool = False

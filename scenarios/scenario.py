@@ -28,7 +28,7 @@ from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import CancelSection
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
@@ -219,6 +219,10 @@ class Scenario(BaseModel):
     def notes(self) -> Sequence[str]:
         """What a reader of its report should know of the load. Raises ``ScenarioError``."""
         return kinds()[self.kind].notes(self.params, self.seed)
+
+    def originals(self) -> Iterator[Mapping[str, IntArray]] | None:
+        """What each of its samples was like when it was recorded, in the plan's order; None: nobody knows."""
+        return kinds()[self.kind].originals(self.params, self.stop.stop(), self.seed)
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""

@@ -32,6 +32,7 @@ from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled as bundled_server
+from plimsoll.harness.run import originals
 from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
@@ -163,6 +164,10 @@ class Coordinator:
         run_id = job.run_id
         manifest = self._manifest(run_id, target, server, plan, shards)
         manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
+        try:
+            await asyncio.to_thread(originals.leave, job.directory.path, scenario)
+        except OSError as error:
+            self._notice(f"warning: {originals.NAME} could not be written ({error.strerror}): no latencies as recorded")
         self._ahead.prepare(manifest, job.public, plan.pieces, planned(scenario, plan, shards), workforce.dealing)
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)

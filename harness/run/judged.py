@@ -13,7 +13,7 @@ from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
-from plimsoll.harness.run import retention
+from plimsoll.harness.run import originals, retention
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, away, make_room
 from plimsoll.reports import report as reporting
@@ -89,7 +89,7 @@ def _judged(sealed: Sealed, promises: Promises) -> Report:
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
     judged = slo_judge(sealed.records, sealed.facts, told, _scores(sealed))
-    report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
+    report = reporting.build(manifest, sealed.scenario, sealed.records, judged, originals.load(sealed.directory.path))
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 
 

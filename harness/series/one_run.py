@@ -354,7 +354,7 @@ def _tidy(directory: RunDirectory) -> None:
         if log.exists() and not log.stat().st_size:
             log.unlink()
     if not segment_files(directory.segments) and not directory.file("manifest.json").is_file():
-        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml"):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml", "originals.parquet"):
             directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()

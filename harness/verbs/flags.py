@@ -156,6 +156,17 @@ ShareDepth = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens that a copied prompt shares with the recorded one. Default: 512."),
 ]
+TraceFormat = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The recording's format, where it is not plain. Default: by what is in it."),
+]
+TimeUnit = Annotated[
+    str | None, typer.Option(metavar="UNIT", help="Of times that are numbers, of csv and jsonl: s, ms, us, ns.")
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(metavar="K=NAME", help="What a column of csv or jsonl is called: latency=took_s. Repeatable."),
+]
 CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="More certificate authorities (PEM).")]
 Live = Annotated[
     str | None,
@@ -325,7 +336,18 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "More about the load": (
             *("mode", "reference", "arrival", "trace", "speed", "window", "cancel", "max_duration", "seed", "workers"),
-            *("prehistory", "spread", "load", "share_depth", "retries", "warmup", "keep"),
+            *(
+                "prehistory",
+                "spread",
+                "load",
+                "share_depth",
+                "trace_format",
+                "time_unit",
+                "column",
+                "retries",
+                "warmup",
+                "keep",
+            ),
         ),
         "More about objectives": ("goodput", "confidence", "production_rate"),
         "Connection": (

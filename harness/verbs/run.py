@@ -68,6 +68,9 @@ def run(
     spread: shared.Spread = False,
     load: shared.Load = None,
     share_depth: shared.ShareDepth = None,
+    trace_format: shared.TraceFormat = None,
+    time_unit: shared.TimeUnit = None,
+    column: shared.Column = None,
     cancel: shared.Cancel = None,
     duration: Annotated[
         str | None,
@@ -124,6 +127,7 @@ def run(
         "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
         "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
         "prehistory": prehistory, "spread": spread or None, "load": load, "share_depth": share_depth,
+        **read_as(trace_format, time_unit, column),
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
         "retries": retries, "keep": keep,
@@ -157,6 +161,9 @@ def replay(
     spread: shared.Spread = False,
     load: shared.Load = None,
     share_depth: shared.ShareDepth = None,
+    trace_format: shared.TraceFormat = None,
+    time_unit: shared.TimeUnit = None,
+    column: shared.Column = None,
     describe: Annotated[bool, typer.Option("--describe", help="Say what is in it, and send nothing.")] = False,
     max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
@@ -194,6 +201,7 @@ def replay(
     shape: dict[str, Any] = {
         "trace": str(Path(recording).resolve()), "speed": speed, "window": window, "prehistory": prehistory,
         "spread": spread or None, "load": load, "share_depth": share_depth, "seed": seed,
+        **read_as(trace_format, time_unit, column),
     }  # fmt: skip
     if describe:
         from plimsoll.harness.outlook.recorded import describe as say
@@ -308,6 +316,11 @@ def yaml_values(given: dict[str, str]) -> dict[str, Any]:
     except ValueError as error:
         raise HarnessFault(f"--option: a value is {error}. Quote it") from None
     return found
+
+
+def read_as(form: str | None, unit: str | None, columns: list[str] | None) -> dict[str, Any]:
+    """The flags on how a recording is read. Raises HarnessFault."""
+    return {"format": form, "time_unit": unit, "columns": yaml_values(pairs(columns or [], "=", "--column")) or None}
 
 
 def paced(options: dict[str, Any], pace: str | None) -> dict[str, Any]:

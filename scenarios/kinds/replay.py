@@ -11,7 +11,7 @@ is the run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -289,6 +289,27 @@ def parts(params: ReplayParams, seed: int) -> tuple[Shape, Iterator[Placed]]:
     return replayed.shape, some
 
 
+def _originals(params: ReplayParams, stop: Stop, seed: int) -> Iterator[Mapping[str, IntArray]] | None:
+    replayed = _replayed(params, seed)
+    return _each_original(params, stop, replayed) if replayed.recording.knows("latency_ns") else None
+
+
+def _each_original(params: ReplayParams, stop: Stop, replayed: _Replayed) -> Iterator[Mapping[str, IntArray]]:
+    recording, made = replayed.recording, 0
+    most = replayed.extent[0] if stop.max_queries is None else stop.max_queries
+    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+        bounds = some.bounds[: most - made + 1]
+        row, sizes = some.row[: bounds[-1]], np.diff(bounds)
+        if not len(row):
+            return
+        base, end = int(row.min()), int(row.max()) + 1
+        found = {name: recording.column(name, base, end)[row - base] for name in ("latency_ns", "ttft_ns", "status")}
+        query = np.repeat(np.arange(made, made + len(sizes)), sizes)
+        place = np.arange(len(row)) - np.repeat(bounds[:-1], sizes)
+        yield {"query_id": query, "sample_ix": place, "at_ns": recording.times(base, end)[row - base], **found}
+        made += len(sizes)
+
+
 def _notes(params: ReplayParams, seed: int) -> list[str]:
     """What of the load is not as it was recorded."""
     replayed = _replayed(params, seed)
@@ -337,6 +358,7 @@ KIND = Kind(
     size=_size,
     lead=_lead,
     notes=_notes,
+    originals=_originals,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'
     '{"timestamp": 2100, "input_length": 700, "output_length": 4, "hash_ids": [0, 3]}\n',

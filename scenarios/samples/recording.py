@@ -277,7 +277,13 @@ class Recording:
 
     def times(self, begin: int, end: int) -> IntArray:
         """When these rows came."""
-        return np.asarray(self._read(begin, min(end, len(self)))["at_ns"] - self._first_ns)
+        return self.column("at_ns", begin, end) - self._first_ns
+
+    def column(self, name: str, begin: int, end: int) -> IntArray:
+        """What these rows have in a column that the file ``knows``, as it is written; -1 where it knows none."""
+        if name not in (*FILE.names, *self._known):  # type: ignore[misc]
+            return np.full(min(end, len(self)) - begin, -1)
+        return np.asarray(self._read(begin, min(end, len(self)))[name].astype(np.int64))
 
     def before(self, at_ns: int) -> int:
         """How many rows are earlier."""
