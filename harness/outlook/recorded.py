@@ -1,13 +1,19 @@
-"""``plimsoll replay FILE --describe``: what a recording is, and what replaying it would be. Sends nothing."""
+"""``plimsoll replay FILE --describe``: what a recording is, and what replaying it would be; and ``plimsoll import``: the
+same in our own format. Both send nothing.
+"""
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host import calibration_table
 from plimsoll.harness.host.manifest import package_version
@@ -15,6 +21,7 @@ from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.transport.client import Target
 from plimsoll.reports.documents.recording import FORMATS, CensusPart, RecordingReport
 from plimsoll.reports.wording import units
+from plimsoll.scenarios.formats import plimsoll
 from plimsoll.scenarios.kinds import replay
 from plimsoll.scenarios.samples.census import Census, census
 from plimsoll.scenarios.samples.recording import Recording
@@ -30,6 +37,8 @@ _MISSING = {
     "latency_ns": "original latencies",
     "ttft_ns": "original times to the first token",
 }
+#: Bytes of a key, at least.
+_KEY = 16
 #: What of the params changes when and what is sent.
 _SHAPING = ("speed", "window", "spread", "load", "prehistory")
 
@@ -84,6 +93,48 @@ def described(scenario: Scenario) -> RecordingReport:
         limits=_limits(busiest) if recording.timed else "",
         plimsoll=package_version(),
     )
+
+
+def write_trace(name: str, reading: Mapping[str, Any], out: Path, key_file: Path | None) -> str:
+    """Write the recording ``name`` to ``out``, ids of blocks under a key that is not in it. Returns what was done.
+
+    Raises HarnessFault and ``ScenarioError`` with every problem.
+    """
+    problems = []
+    key = secrets.token_bytes(32)
+    try:
+        key = key if key_file is None else files.read_bytes(key_file)
+        if len(key) < _KEY:
+            problems.append(f"--key-file: {key_file} has {len(key)} bytes, and {_KEY} are needed. Write it with: "
+                            f"head -c 32 /dev/urandom > {key_file}")  # fmt: skip
+    except OSError as error:
+        problems.append(f"--key-file: {key_file} can't be read ({files.why(error)}). Give a file of {_KEY} bytes or more")
+    try:
+        writing.check(out)
+    except OSError as error:
+        problems.append(f"--out: {out} cannot be written ({error.strerror}). Name another file")
+    try:
+        scenario = with_flags(None, **{"kind": "replay", "trace": name, **reading})
+        assert isinstance(scenario.params, replay.ReplayParams)
+        recording = replay.recording_of(scenario.params)
+    except ScenarioError as error:
+        raise HarnessFault([*problems, *error.errors]) from None
+    if problems:
+        raise HarnessFault(problems)
+
+    def hidden(block: int) -> int:
+        said = hmac.digest(key, block.to_bytes(16, "little", signed=True), "sha256")
+        return int.from_bytes(said[:8], "little") >> 1
+
+    try:
+        writing.whole(out, lambda file: plimsoll.write(recording, file, hidden), named=True)
+    except ValueError as error:
+        raise HarnessFault(f"{name}: {error}") from None
+    except OSError as error:
+        raise HarnessFault(f"--out: {out} cannot be written ({error.strerror}). Make room, or name another file") from None
+    whose = "a random key that nobody has now" if key_file is None else f"the key in {key_file}"
+    hid = f"; ids of blocks are hidden by {whose}" if recording.blocks else ""
+    return f"{out}: {units.many(len(recording), 'request')} of {name} (format {recording.form}){hid}"
 
 
 def _part(recording: Recording, found: Census) -> CensusPart:

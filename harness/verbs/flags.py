@@ -380,6 +380,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "plimsoll replay trace.jsonl --describe",
             "plimsoll replay trace.jsonl --window 10m..20m --prehistory 5m --url http://127.0.0.1:8000",
         ),
+        "import": ("plimsoll import azure.csv --out trace.jsonl",),
         "gate": ("plimsoll gate runs/mine --slo 'p99(ttft) <= 200ms' --format junit=slo.xml",),
         "report": ("plimsoll report runs/mine --format markdown=-",),
         "capacity": ("plimsoll capacity line --target-rate 200 --price 4.10 --growth 30%",),
