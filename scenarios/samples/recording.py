@@ -116,16 +116,15 @@ class Recording:
     """
 
     def __init__(self, row: np.dtype[Any] = FILE, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> None:
-        extra = [*((name, OPTIONAL[name]) for name in columns), *((f"label:{name}", "<i4") for name in labels)]
         self.blocks, self.grouped = row == BLOCKS, row == RUN  # rows of a run may share a query
-        self._row = np.dtype([*row.descr, *extra])
+        self._row = np.dtype([*row.descr, *((name, OPTIONAL[name]) for name in columns)])
         self._rows, self._ids = _Spool(), _Spool()
         self._keys = ("at_ns", "query_id", "sample_ix") if self.grouped else ("at_ns",)
         self._in_order = True
-        self._last = np.empty(0, self._row)
+        self.texts: dict[str, dict[str, int]] = {}
+        self.label(labels)
         self._first_ns = 0
         self._known: set[str] = set()
-        self.texts: dict[str, dict[str, int]] = {name: {} for name in labels}
         self.last_ns = self.n_payloads = self.n_sessions = 0
         self.timed, self.cumulative, self.block_tokens, self.form = True, False, BLOCK_TOKENS, ""
 
@@ -135,6 +134,12 @@ class Recording:
     def knows(self, column: str) -> bool:
         """Some request has it."""
         return column in self._known
+
+    def label(self, names: Sequence[str]) -> None:
+        """Room for labels, before the first row."""
+        self._row = np.dtype([*self._row.descr, *((f"label:{name}", "<i4") for name in names)])
+        self._last = np.empty(0, self._row)
+        self.texts |= {name: {} for name in names}
 
     def add(self, columns: Mapping[str, Any], ids: Sequence[Sequence[int]] = ()) -> None:
         """The next rows, and the ids of their blocks. Texts of labels become numbers, and keys of sessions too."""

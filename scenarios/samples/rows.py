@@ -111,6 +111,10 @@ class Reading:
             if row is not None:
                 yield number, row
 
+    def say(self, line: int, problem: object, what: str = "") -> None:
+        """One problem more."""
+        told(self.errors, f"{self.path}:{what}{line}: {problem}")
+
     def wanted(self, takes: Mapping[str, Take]) -> dict[str, Take]:
         """Those that the user doesn't leave out."""
         return {name: take for name, take in takes.items() if name not in self.names.ignore or take.needed}
@@ -143,7 +147,9 @@ def opened(path: Path) -> BinaryIO:
     magic = file.read(4)
     file.seek(0)
     if magic[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        unpacked = gzip.GzipFile(fileobj=file)
+        unpacked.myfileobj = file  # type: ignore[assignment]  # closed with it
+        return cast(BinaryIO, unpacked)
     for begin, name in _PACKED.items():
         if magic.startswith(begin):
             file.close()
@@ -196,7 +202,7 @@ def _add(reading: Reading, batch: Sequence[tuple[int, Row]], made: Recording, tr
     ids = [row.get("ids") or () for row in rows] if made.blocks else ()
     if tree is not None:
         for k, problem in tree.wrong(ids):
-            told(reading.errors, f"{reading.path}:{batch[k][0]}: {problem}")
+            reading.say(batch[k][0], problem)
     made.add(columns, ids)
 
 
@@ -439,20 +445,26 @@ def _each_row(
         except StopIteration:
             return
         except csv.Error as error:
-            where = f"{reading.path}:{before + rows.line_num}"
-            told(reading.errors, f"{where}: not CSV ({error}). Write one request a line.")
+            reading.say(before + rows.line_num, f"not CSV ({error}). Write one request a line.")
             return
         except ValueError as error:
-            told(reading.errors, f"{reading.path}:{before + rows.line_num}: {error}")
+            reading.say(before + rows.line_num, error)
 
 
-def whole_document(path: Path) -> Any:
-    """All of a file that is one JSON value. Raises ScenarioError."""
-    try:
-        with opened(path) as file:
-            data = file.read(files.DATA + 1)
-        if len(data) > files.DATA:
-            raise ScenarioError([f"{path}: more than {files.DATA >> 20} MiB in one JSON value. Write one a line."])
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError([f"{path}: not JSON ({error}). Give a file that is whole."]) from None
+def documents(reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Objects one a line; of a file whose first line is none, all of it as one. Raises ScenarioError."""
+    with opened(reading.path) as file:
+        first = file.readline()
+        try:
+            json.loads(first)
+        except (ValueError, RecursionError):
+            data = first + file.read(files.DATA)
+            if len(data) >= files.DATA:
+                told = f"more than {files.DATA >> 20} MiB in one JSON value. Write one a line."
+                raise ScenarioError([f"{reading.path}: {told}"]) from None
+            try:
+                yield 1, _object(json.loads(data))
+            except (ValueError, RecursionError) as error:
+                raise ScenarioError([f"{reading.path}: not JSON ({error}). Give a file that is whole."]) from None
+            return
+    yield from reading.lines(lambda entry: entry)
