@@ -230,11 +230,6 @@ def _payloads(replayed: _Replayed, n_samples: int, seed: int) -> _Payloads:
     rows = len(recording)
     if n_samples == rows * copies:
         return lambda some, n: some.copy[:n] * rows + some.row[:n]
-    if n_samples == rows > 1:
-        raise ValueError(
-            f"params.load is {replayed.shape.load:g} and the source has one prompt a row, so copies would be repeats "
-            f"that a cache knows. Give the source copies: {copies}"
-        )
     take, taken = chosen("random", seed, n_samples), 0
 
     def drawn(some: _Queries, n: int) -> IntArray:
