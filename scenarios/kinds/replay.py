@@ -319,6 +319,11 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
             f"replay: requests were put at random times within the {format_duration(replayed.shape.tick_ns)} of the "
             "recording's clock: nobody knows when in it they came"
         )
+    if recording.n_sessions:
+        found.append(
+            f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
+            "answer has come before"
+        )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):
         begun, going = cut(recording, window.start_ns, replayed.end_ns)
         found.append(

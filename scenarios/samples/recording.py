@@ -147,7 +147,7 @@ class Recording:
         for name in rows.dtype.names or ():
             if name not in ("ids", "ids_len"):
                 rows[name] = columns.get(name, -1)
-                if name not in FILE.names and (rows[name] != -1).any():  # type: ignore[operator]
+                if name not in FILE.names and (rows[name] > (0 if name == "images" else -1)).any():  # type: ignore[operator]
                     self._known.add(name)
         if ids:
             texts = [" ".join(map(str, some)).encode() for some in ids]

@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll.scenarios.formats.plimsoll import write
+from plimsoll.scenarios.kinds.replay import KIND, ReplayParams
 from plimsoll.scenarios.samples import recording, rows
 from plimsoll.scenarios.samples.recording import OPTIONAL, STATUSES, Recording, Trace, key_of
 from plimsoll.scenarios.samples.rows import Tree, head_of
 from plimsoll.scenarios.samples.traces import NAMED, Columns, formats, read
+from plimsoll.scenarios.sources.trace import SOURCE, TraceSource
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.records.records import Status
 
@@ -389,3 +391,33 @@ def test_a_label_of_texts_without_number_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_named_formats_are_those_whose_columns_are_named() -> None:
     assert {name for name, one in formats().items() if one.takes == ("`columns`",)} == {*NAMED}
+
+
+# -- what replay makes of them -----------------------------------------------------------------------------------------
+
+
+def test_pictures_are_not_dropped_silently() -> None:
+    with pytest.raises(ScenarioError, match=r"pictures in its prompts.* columns\.ignore"):
+        SOURCE.build(TraceSource(path=str(GOLDEN / "azure-lmm.csv")), 7)
+    plain = TraceSource(path=str(GOLDEN / "azure-lmm.csv"), columns=Columns(ignore=("NumImages",)))
+    assert SOURCE.build(plain, 7).payload(0).n_in == 1800
+
+
+def test_of_a_log_prompts_have_as_many_bytes_as_the_bodies_had() -> None:
+    source = SOURCE.build(TraceSource(path=str(GOLDEN / "envoy.log"), prompt_tokens=9), 7)
+    payloads = [source.payload(k) for k in range(4)]
+    assert [len(payload.prompt or "") for payload in payloads] == [154, 20, 20, 20]
+    assert {payload.n_in for payload in payloads} == {-1}
+
+
+def test_blocks_are_as_long_as_the_format_says() -> None:
+    source = SOURCE.build(TraceSource(path=str(GOLDEN / "bailian.jsonl"), unit="bytes"), 7)
+    one, other = (source.payload(k).prompt or "" for k in (2, 3))
+    assert one[:64] == other[:64], "four blocks of 16 are shared"
+    assert len(other) == 65
+
+
+def test_what_replay_makes_of_sessions_is_said() -> None:
+    for name, said in (("bailian.jsonl", "2 recorded sessions are sent by their own times"), ("azure.csv", "")):
+        notes = KIND.notes(ReplayParams(trace=str(GOLDEN / name)), 7)
+        assert any(said in note for note in notes) if said else not notes
