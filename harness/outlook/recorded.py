@@ -1,5 +1,5 @@
-"""``plimsoll replay FILE --describe``: what a recording is, and what replaying it would be; and ``plimsoll import``: the
-same in our own format. Both send nothing.
+"""``plimsoll replay FILE --describe``: what a recording is, and what replaying it would be; and ``plimsoll import``:
+the same in our own format. Both send nothing.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def write_trace(name: str, reading: Mapping[str, Any], out: Path, key_file: Path
             problems.append(f"--key-file: {key_file} has {len(key)} bytes, and {_KEY} are needed. Write it with: "
                             f"head -c 32 /dev/urandom > {key_file}")  # fmt: skip
     except OSError as error:
-        problems.append(f"--key-file: {key_file} can't be read ({files.why(error)}). Give a file of {_KEY} bytes or more")
+        problems.append(
+            f"--key-file: {key_file} can't be read ({files.why(error)}). Give a file of {_KEY} bytes or more"
+        )
     try:
         writing.check(out)
     except OSError as error:
@@ -131,7 +133,9 @@ def write_trace(name: str, reading: Mapping[str, Any], out: Path, key_file: Path
     except ValueError as error:
         raise HarnessFault(f"{name}: {error}") from None
     except OSError as error:
-        raise HarnessFault(f"--out: {out} cannot be written ({error.strerror}). Make room, or name another file") from None
+        raise HarnessFault(
+            f"--out: {out} cannot be written ({error.strerror}). Make room, or name another file"
+        ) from None
     whose = "a random key that nobody has now" if key_file is None else f"the key in {key_file}"
     hid = f"; ids of blocks are hidden by {whose}" if recording.blocks else ""
     return f"{out}: {units.many(len(recording), 'request')} of {name} (format {recording.form}){hid}"

@@ -17,7 +17,7 @@ def import_(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Hide ids of blocks with this key of 16 bytes or more, so that two imports agree. Default: a random one.",
+            help="Hide ids of blocks with this key (16 bytes or more): two imports agree. Default: a random key.",
         ),
     ] = None,
     trace_format: shared.TraceFormat = None,

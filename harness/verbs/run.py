@@ -206,7 +206,8 @@ def replay(
     if describe:
         from plimsoll.harness.outlook.recorded import describe as say
 
-        say(shape, format or [], json_)
+        with shared.errors_too(json_):
+            say(shape, format or [], json_)
         return
     flags: dict[str, Any] = {
         **shape, "kind": "replay",
