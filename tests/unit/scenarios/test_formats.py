@@ -13,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll.scenarios import spec
 from plimsoll.scenarios.formats.plimsoll import write
 from plimsoll.scenarios.kinds.replay import KIND, ReplayParams
+from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.samples import recording, rows
 from plimsoll.scenarios.samples.recording import OPTIONAL, STATUSES, Recording, Trace, key_of
 from plimsoll.scenarios.samples.rows import Tree, head_of
@@ -421,3 +423,30 @@ def test_what_replay_makes_of_sessions_is_said() -> None:
     for name, said in (("bailian.jsonl", "2 recorded sessions are sent by their own times"), ("azure.csv", "")):
         notes = KIND.notes(ReplayParams(trace=str(GOLDEN / name)), 7)
         assert any(said in note for note in notes) if said else not notes
+
+
+def test_recorded_give_ups_are_replayed_when_they_came_and_no_others() -> None:
+    whole = spec.parse({"kind": "replay", "params": {"trace": str(GOLDEN / "envoy.log")}, "cancel": "recorded"})
+    plan = whole.build(4)
+    assert cancellation.rows(whole.cancels, whole.seed, plan).tolist() == [-1, 500 * MS, -1, -1]  # type: ignore[union-attr]
+    chosen = cancellation.chosen(whole.cancels, whole.seed, plan, plan.query_id[::-1])
+    assert chosen.tolist() == [False, False, True, False]
+    part = {"trace": str(GOLDEN / "envoy.log"), "window": {"start": "500ms"}, "speed": 4.0}
+    cut = spec.parse({"kind": "replay", "params": part, "cancel": "recorded"})
+    assert cancellation.rows(cut.cancels, cut.seed, cut.build(4)).tolist() == [500 * MS, -1, -1]  # type: ignore[union-attr]
+    assert spec.parse(whole.to_mapping()).cancel == "recorded"
+    assert spec.with_flags(trace=str(GOLDEN / "envoy.log"), cancel="recorded").cancel == "recorded"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kind": "server", "cancel": "recorded"}, "cancel: recorded is of kind replay"),
+        ({"kind": "replay", "params": {"trace": str(GOLDEN / "azure.csv")}, "cancel": "recorded"},
+            "knows of no request that was given up"),
+        ({"kind": "server", "cancel": "some"}, "cancel: .*recorded"),
+    ],
+)  # fmt: skip
+def test_where_nothing_was_given_up_nothing_is_sent(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        spec.parse(given).build(4)
