@@ -138,7 +138,7 @@ def build(
         *measured.notes,
         *broken,
         *judged.promises.notes,
-        *cancellation_notes(judged.cancelled),
+        *cancellation_notes(judged.cancelled, scenario.get("cancel") == "recorded"),
         *(made["agents"].notes if made["agents"] is not None else ()),
     ]
     return Report(

@@ -155,8 +155,10 @@ def _described(base: Scenario, mapping: Mapping[str, Any], flags: Mapping[str, A
     return f"{base.name} with {' '.join(words)}" if words else base.description
 
 
-def _pair(key: str, text: str, between: str) -> dict[str, Any]:
+def _pair(key: str, text: str, between: str) -> dict[str, Any] | str:
     """``10m..20m`` (either side may be empty) and ``10%:500ms`` as the mappings that a file would hold."""
+    if text.strip() == "recorded" and key == "cancel":
+        return "recorded"
     first, found, second = (part.strip() for part in text.partition(between))
     if not found:
         shape = {"window": "10m..20m", "cancel": "10%:500ms"}[key]

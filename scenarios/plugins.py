@@ -56,6 +56,11 @@ def no_originals(params: Any, stop: Stop, seed: int) -> None:
     return
 
 
+def no_give_ups(params: Any, seed: int) -> Callable[[IntArray], IntArray]:
+    """What a kind says that repeats no recording."""
+    raise ValueError("cancel: recorded is of kind replay, which knows what was recorded. Give a share and a delay")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -68,10 +73,11 @@ class Kind:
     the time each one has, where the kind promises such, else None; ``lead(params)``: ns that the warm-up lasts, where
     they say it, else 0; ``notes(params, seed)``: what a reader of its report should know; ``originals(params, stop,
     seed)``: of each sample of the plan, piece by piece, when it was sent when it was recorded, how it ended and how
-    long it took, or None. ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if
-    any: such a kind needs one. ``one_query``: all samples are one query, so that its samples are counted and not its
-    queries; ``whole``: its plan is one piece, as a query can't be cut. ``aliases``: a flag's name -> the param that it
-    sets, where they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    long it took, or None; ``gave_up(params, seed)``: of query ids, after how many ns each was given up then, or -1.
+    ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if any: such a kind needs
+    one. ``one_query``: all samples are one query, so that its samples are counted and not its queries; ``whole``: its
+    plan is one piece, as a query can't be cut. ``aliases``: a flag's name -> the param that it sets, where they differ.
+    ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -87,6 +93,7 @@ class Kind:
     lead: Callable[[Any], int] = no_lead
     notes: Callable[[Any, int], Sequence[str]] = no_notes
     originals: Callable[[Any, Stop, int], Iterator[Mapping[str, IntArray]] | None] = no_originals
+    gave_up: Callable[[Any, int], Callable[[IntArray], IntArray]] = no_give_ups
     sample_file: str | None = None
     one_query: bool = False
     whole: bool = False

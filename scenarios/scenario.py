@@ -28,7 +28,7 @@ from pydantic import (
 from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
-from plimsoll.scenarios.plan.cancellation import CancelSection
+from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
@@ -156,8 +156,9 @@ class Scenario(BaseModel):
     drain_given_ns: Duration | None = Field(
         default=None, alias="drain", description="Wait for answers after the last query; null: as long as timeout."
     )
-    cancel: CancelSection | None = Field(
-        default=None, description="Queries to drop after a delay: {share: 0.1, after: 500ms}; null: none."
+    cancel: Cancel | None = Field(
+        default=None,
+        description="Queries to drop after a delay: {share: 0.1, after: 500ms}; recorded: as they were; null: none.",
     )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
@@ -178,7 +179,7 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _cancels_what_lives(self) -> Scenario:
-        if self.cancel is not None and self.cancel.least_ns() >= self.timeout_ns:
+        if isinstance(self.cancel, CancelSection) and self.cancel.least_ns() >= self.timeout_ns:
             least, most = format_duration(self.cancel.least_ns()), format_duration(self.timeout_ns)
             raise ValueError(
                 f"cancel.after {least} is not below timeout {most}: no request lives that long. Shorten it"
@@ -236,6 +237,13 @@ class Scenario(BaseModel):
         """What each of its samples was like when it was recorded, in the plan's order; None: nobody knows."""
         return kinds()[self.kind].originals(self.params, self.stop.stop(), self.seed)
 
+    @property
+    def cancels(self) -> Section | None:
+        """Which queries are dropped, and when. Raises ValueError where ``recorded`` finds nothing recorded."""
+        if self.cancel != "recorded":
+            return self.cancel
+        return kinds()[self.kind].gave_up(self.params, self.seed)
+
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
         return self.blocks(n_samples).whole()
@@ -247,6 +255,7 @@ class Scenario(BaseModel):
     def _pieces(self, kind: Kind, n_samples: int) -> Iterator[Plan]:
         stop = self.stop.stop()
         try:
+            _ = self.cancels
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:

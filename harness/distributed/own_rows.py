@@ -56,7 +56,7 @@ class OwnRows:
         assert share is not None
         facts = ended(facts_of(scenario, plan, share), members)
         faults = map(redact, [*deaths(members), *facts.worker_faults])
-        chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
+        chosen = partial(cancellation.chosen, scenario.cancels, scenario.seed, plan) if scenario.cancel else None
         facts = replace(facts, worker_faults=tuple(faults))
         self._sealed: Sealed = seal(directory, manifest, public, plan.pieces, members, facts, chosen, share.dealing)
         self._part: tuple[tuple[str, ...], Part] | None = None

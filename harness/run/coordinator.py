@@ -191,7 +191,7 @@ class Coordinator:
         answers = None
         if scenario.mode == "accuracy":
             answers = self._gather_outputs(plan, run_id, references(source, scenario.reference))
-        chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
+        chosen = partial(cancellation.chosen, scenario.cancels, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
         members, dealing = workforce.members, workforce.dealing
         if await workforce.concluded(job.directory.path, manifest, job.public, plan.pieces, facts):

@@ -138,7 +138,10 @@ Pace = Annotated[
 ]
 Cancel = Annotated[
     str | None,
-    typer.Option(metavar="SHARE:AFTER", help="Drop a share of the queries after a delay: 10%:500ms. Default: none."),
+    typer.Option(
+        metavar="SHARE:AFTER",
+        help="Drop a share of the queries after a delay: 10%:500ms; recorded: as they were. Default: none.",
+    ),
 ]
 Prehistory = Annotated[
     str | None,

@@ -31,7 +31,7 @@ def _detect(head: Head) -> bool:
 
 def _read(reading: Reading, made: Recording) -> None:
     begun = wrong = False
-    known = {*_TAKES, "blocks", "labels"}
+    known, wanted = {*_TAKES, "blocks", "labels"}, reading.wanted(_TAKES)
 
     def row(entry: dict[str, Any]) -> Row | None:
         nonlocal begun, wrong
@@ -43,7 +43,7 @@ def _read(reading: Reading, made: Recording) -> None:
         if wrong:
             return None
         reading.require(entry, known)
-        found = taken(entry, _TAKES)
+        found = taken(entry, wanted)
         labels = entry.get("labels", {})
         if not isinstance(labels, dict) or not labels.keys() <= made.texts.keys():
             raise ValueError(f"labels is {labels!r:.60}. Give an object of those that the first line names.")

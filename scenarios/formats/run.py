@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.samples.recording import STATUSES, STEP, Recording
+from plimsoll.scenarios.samples.recording import CANCELLED, STATUSES, STEP, Recording
 from plimsoll.scenarios.samples.rows import Head, Reading
 from plimsoll.scenarios.samples.traces import Format
 from plimsoll.scenarios.text.document import ScenarioError
 
 _TAKES = ("query_id", "sample_ix", "payload_ix", "due_ns", "n_in", "n_out", "phase")
-#: Of a run that says so: how it ended, and when.
-_MORE = ("status", "done_ns", "first_token_ns")
+#: Of a run that says so: how it ended, and when; what it cancelled on purpose was given up so long after its start.
+_MORE = ("status", "done_ns", "first_token_ns", "ready_ns")
 _WORDS = ("phase", "status")
 
 
@@ -31,7 +31,11 @@ def _read(reading: Reading, made: Recording) -> None:
                 if "status" in more:
                     ended = batch.column("status").to_pylist()
                     column["status"] = np.array([STATUSES.index(str(one).lower()) for one in ended], np.int64)
-                rows = (column["due_ns"] >= 0) & ~np.isin(batch.column("phase").to_pylist(), ["warmup"])
+                phase = np.array(batch.column("phase").to_pylist())
+                if {"done_ns", "ready_ns", "status"} <= column.keys():
+                    gone = (phase == "cancel") & (column["status"] == CANCELLED)
+                    column["gave_up_ns"] = np.where(gone, column["done_ns"] - column.pop("ready_ns"), -1)
+                rows = (column["due_ns"] >= 0) & (phase != "warmup")
                 column = {name: values[rows] for name, values in column.items()}
                 column["at_ns"] = due = column.pop("due_ns")
                 for name, to in (("done_ns", "latency_ns"), ("first_token_ns", "ttft_ns")):
@@ -67,5 +71,5 @@ FORMAT = Format(
     detect=_detect,
     read=_read,
     takes=(*_TAKES, *_MORE),
-    columns=("status", "latency_ns", "ttft_ns"),
+    columns=("status", "gave_up_ns", "latency_ns", "ttft_ns"),
 )

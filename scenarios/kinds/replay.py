@@ -25,7 +25,7 @@ from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
 from plimsoll.scenarios.plugins import Kind, Warmup
 from plimsoll.scenarios.samples.census import census, cut
-from plimsoll.scenarios.samples.recording import Recording
+from plimsoll.scenarios.samples.recording import Recording, scratch
 from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
 from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
@@ -305,6 +305,27 @@ def _each_original(params: ReplayParams, stop: Stop, replayed: _Replayed) -> Ite
         made += len(sizes)
 
 
+def _gave_up(params: ReplayParams, seed: int) -> Callable[[IntArray], IntArray]:
+    delays = _given_up(params, seed)
+    return lambda query_ids: delays[query_ids]
+
+
+@lru_cache(maxsize=1)
+def _given_up(params: ReplayParams, seed: int) -> IntArray:
+    """int64[n]: after how many ns each query was given up, -1 if it was not; in a file where they are many."""
+    replayed = _replayed(params, seed)
+    if not replayed.recording.knows("gave_up_ns"):
+        raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
+    found, made = scratch(replayed.extent[0]), 0
+    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+        row = some.row[some.bounds[:-1]]
+        base = int(row.min())
+        delays = replayed.recording.column("gave_up_ns", base, int(row.max()) + 1)
+        found[made : made + len(row)] = delays[row - base]
+        made += len(row)
+    return found
+
+
 def _notes(params: ReplayParams, seed: int) -> list[str]:
     """What of the load is not as it was recorded."""
     replayed = _replayed(params, seed)
@@ -316,8 +337,8 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         )
     if recording.n_sessions:
         found.append(
-            f"replay: turns of the {recording.n_sessions:,} recorded sessions are due when they were recorded, whether "
-            "or not the turn before was answered"
+            f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
+            "answer has come before"
         )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):
         begun, going = cut(recording, window.start_ns, replayed.end_ns)
@@ -359,6 +380,7 @@ KIND = Kind(
     lead=_lead,
     notes=_notes,
     originals=_originals,
+    gave_up=_gave_up,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'
     '{"timestamp": 2100, "input_length": 700, "output_length": 4, "hash_ids": [0, 3]}\n',

@@ -147,7 +147,7 @@ class Recording:
         for name in rows.dtype.names or ():
             if name not in ("ids", "ids_len"):
                 rows[name] = columns.get(name, -1)
-                if name not in FILE.names and (rows[name] != -1).any():  # type: ignore[operator]
+                if name not in FILE.names and (rows[name] > (0 if name == "images" else -1)).any():  # type: ignore[operator]
                     self._known.add(name)
         if ids:
             texts = [" ".join(map(str, some)).encode() for some in ids]
@@ -189,7 +189,7 @@ class Recording:
     def _number(self) -> None:
         """Sessions get numbers, their turns too where the file has none, and thinking the time that it took."""
         linked = "parent" in self._known
-        keys = _scratch(len(self) * (1 + linked))
+        keys = scratch(len(self) * (1 + linked))
         for n, rows in enumerate(self._each()):
             for k, name in enumerate(("session", "parent")[: 1 + linked]):
                 begin = k * len(self) + n * STEP
@@ -197,7 +197,7 @@ class Recording:
         keys.sort()  # in the file, as all of this: memory does not grow with it
         keys = _distinct(keys)
         roots = self._roots(keys) if linked else None
-        number, turns, ended = (_scratch(len(keys)) for _ in range(3))
+        number, turns, ended = (scratch(len(keys)) for _ in range(3))
         number[:], turns[:], ended[:] = -1, 0, _NEVER
         numbered, count = _Spool(), "turn" in (self._row.names or ()) and "turn" not in self._known
         for rows in self._each():
@@ -236,7 +236,7 @@ class Recording:
 
     def _roots(self, keys: IntArray) -> IntArray:
         """Of each key the place of the one with which its session began."""
-        root = _scratch(len(keys))
+        root = scratch(len(keys))
         root[:] = np.arange(len(keys))
         changed = True
         while changed:
@@ -339,7 +339,7 @@ def key_of(value: object) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _scratch(n: int) -> IntArray:
+def scratch(n: int) -> IntArray:
     """Room for so many numbers, in a file without a name where they are many."""
     if n * 8 <= KEPT:
         return np.empty(n, np.int64)

@@ -334,7 +334,7 @@ def blocks_of(entry: Mapping[str, Any], key: str, n_in: int, tokens: int) -> lis
     ids = entry.get(key)
     if ids is None:
         return None
-    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+    if not isinstance(ids, list) or not set(map(type, ids)) <= {int}:
         raise ValueError(f"{key} is not a list of whole numbers. Give the ids of its blocks, or leave it out.")
     if tokens and n_in >= 0 and len(ids) != -(-n_in // tokens):
         raise ValueError(

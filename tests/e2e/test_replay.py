@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from plimsoll.slo.records import tables
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.cancelled import CANCEL
+from plimsoll.slo.records.records import Records, Status
 from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
@@ -98,3 +99,27 @@ def test_what_cannot_be_replayed_ends_before_any_load(tmp_path: Path) -> None:
     assert (done.returncode, "bad.csv:3: time is 'never'" in done.stderr) == (2, True), done.stderr
     assert "Traceback" not in done.stderr
     assert not list((tmp_path).glob("runs/*")), "no run directory is left"
+
+
+def test_what_was_given_up_is_given_up_again_at_its_time_and_in_a_replay_of_the_replay(
+    target: Server, tmp_path: Path
+) -> None:
+    entries = [{"time": k / 10, "output_tokens": 60, "gave_up": 0.12 if k % 4 == 1 else None} for k in range(12)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    file = {"trace": "t.jsonl", "columns": {"gave_up": "gave_up"}}
+    scenario = {"name": "t", "kind": "replay", "params": file, "cancel": "recorded"}
+    scenario |= {"source": {"kind": "trace", "path": "t.jsonl", "columns": {"gave_up": "gave_up"}}}
+    (tmp_path / "t.yaml").write_text(json.dumps(scenario))
+    for first, out in (("run", "a"), ("replay", "b")):
+        what = "t.yaml" if first == "run" else "a"
+        done = plimsoll_here(first, what, "--url", target.url, "--out", out, cwd=tmp_path)
+        assert done.returncode in (0, 4), done.stderr
+        found = tables.load(tmp_path / out)
+        gone = found["status"] == Status.CANCELLED
+        assert sorted(found["query_id"][gone].tolist()) == [1, 5, 9]
+        assert (found["phase"][gone] == CANCEL).all()
+        waited_ns = (found["done_ns"] - found["ready_ns"])[gone]
+        assert (waited_ns >= 120_000_000).all()
+        assert (waited_ns < 200_000_000).all(), "its answer takes 300 ms"
+        report = json.loads((tmp_path / out / "report.json").read_text())
+        assert any("3 of 12 requests were given up when they were recorded" in text for text in report["warnings"])

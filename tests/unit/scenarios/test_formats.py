@@ -13,11 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll.scenarios import spec
 from plimsoll.scenarios.formats.plimsoll import write
+from plimsoll.scenarios.kinds.replay import KIND, ReplayParams
+from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.samples import recording, rows
 from plimsoll.scenarios.samples.recording import OPTIONAL, STATUSES, Recording, Trace, key_of
 from plimsoll.scenarios.samples.rows import Tree, head_of
 from plimsoll.scenarios.samples.traces import NAMED, Columns, formats, read
+from plimsoll.scenarios.sources.trace import SOURCE, TraceSource
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.records.records import Status
 
@@ -389,3 +393,60 @@ def test_a_label_of_texts_without_number_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_named_formats_are_those_whose_columns_are_named() -> None:
     assert {name for name, one in formats().items() if one.takes == ("`columns`",)} == {*NAMED}
+
+
+# -- what replay makes of them -----------------------------------------------------------------------------------------
+
+
+def test_pictures_are_not_dropped_silently() -> None:
+    with pytest.raises(ScenarioError, match=r"pictures in its prompts.* columns\.ignore"):
+        SOURCE.build(TraceSource(path=str(GOLDEN / "azure-lmm.csv")), 7)
+    plain = TraceSource(path=str(GOLDEN / "azure-lmm.csv"), columns=Columns(ignore=("NumImages",)))
+    assert SOURCE.build(plain, 7).payload(0).n_in == 1800
+
+
+def test_of_a_log_prompts_have_as_many_bytes_as_the_bodies_had() -> None:
+    source = SOURCE.build(TraceSource(path=str(GOLDEN / "envoy.log"), prompt_tokens=9), 7)
+    payloads = [source.payload(k) for k in range(4)]
+    assert [len(payload.prompt or "") for payload in payloads] == [154, 20, 20, 20]
+    assert {payload.n_in for payload in payloads} == {-1}
+
+
+def test_blocks_are_as_long_as_the_format_says() -> None:
+    source = SOURCE.build(TraceSource(path=str(GOLDEN / "bailian.jsonl"), unit="bytes"), 7)
+    one, other = (source.payload(k).prompt or "" for k in (2, 3))
+    assert one[:64] == other[:64], "four blocks of 16 are shared"
+    assert len(other) == 65
+
+
+def test_what_replay_makes_of_sessions_is_said() -> None:
+    for name, said in (("bailian.jsonl", "2 recorded sessions are sent by their own times"), ("azure.csv", "")):
+        notes = KIND.notes(ReplayParams(trace=str(GOLDEN / name)), 7)
+        assert any(said in note for note in notes) if said else not notes
+
+
+def test_recorded_give_ups_are_replayed_when_they_came_and_no_others() -> None:
+    whole = spec.parse({"kind": "replay", "params": {"trace": str(GOLDEN / "envoy.log")}, "cancel": "recorded"})
+    plan = whole.build(4)
+    assert cancellation.rows(whole.cancels, whole.seed, plan).tolist() == [-1, 500 * MS, -1, -1]  # type: ignore[union-attr]
+    chosen = cancellation.chosen(whole.cancels, whole.seed, plan, plan.query_id[::-1])
+    assert chosen.tolist() == [False, False, True, False]
+    part = {"trace": str(GOLDEN / "envoy.log"), "window": {"start": "500ms"}, "speed": 4.0}
+    cut = spec.parse({"kind": "replay", "params": part, "cancel": "recorded"})
+    assert cancellation.rows(cut.cancels, cut.seed, cut.build(4)).tolist() == [500 * MS, -1, -1]  # type: ignore[union-attr]
+    assert spec.parse(whole.to_mapping()).cancel == "recorded"
+    assert spec.with_flags(trace=str(GOLDEN / "envoy.log"), cancel="recorded").cancel == "recorded"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kind": "server", "cancel": "recorded"}, "cancel: recorded is of kind replay"),
+        ({"kind": "replay", "params": {"trace": str(GOLDEN / "azure.csv")}, "cancel": "recorded"},
+            "knows of no request that was given up"),
+        ({"kind": "server", "cancel": "some"}, "cancel: .*recorded"),
+    ],
+)  # fmt: skip
+def test_where_nothing_was_given_up_nothing_is_sent(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        spec.parse(given).build(4)
