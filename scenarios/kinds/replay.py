@@ -342,8 +342,8 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         )
     if recording.n_sessions:
         found.append(
-            f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
-            "answer has come before"
+            f"replay: turns of the {recording.n_sessions:,} recorded sessions are due when they were recorded, whether "
+            "or not the turn before was answered"
         )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):
         begun, going = cut(recording, window.start_ns, replayed.end_ns)

@@ -46,6 +46,11 @@ def test_an_incident_is_repeated_with_the_same_samples_at_the_same_times(target:
     assert (a["bytes_out"] == b["bytes_out"]).all(), "the same prompts"
     assert (c["due_ns"] == b["due_ns"][:7]).all(), "b was as fast as it was: no speed is applied twice"
     assert (b["ready_ns"] - b["due_ns"] >= 0).all()
+    first_report, report = (json.loads((tmp_path / name / "report.json").read_text()) for name in "ab")
+    beside = report["recorded"]["whole"]["latency"]
+    assert "recorded" not in first_report
+    assert beside["recorded"] == {name: first_report["metrics"]["latency"][name] for name in ("p50", "p90", "p99")}
+    assert beside["replayed"] == {name: report["metrics"]["latency"][name] for name in ("p50", "p90", "p99")}
 
 
 def test_a_trace_file_brings_times_and_lengths(target: Server, tmp_path: Path) -> None:
@@ -62,6 +67,30 @@ def test_a_trace_file_brings_times_and_lengths(target: Server, tmp_path: Path) -
     report = json.loads(done.stdout)
     assert report["run"]["scenario"]["kind"] == "replay"
     assert report["run"]["open_loop"]
+
+
+def test_what_came_before_the_window_is_sent_and_not_judged(target: Server, tmp_path: Path) -> None:
+    rows_of = (
+        {"timestamp": 1000 * (i // 3), "input_length": 600, "output_length": 2, "hash_ids": [0, i + 1]}
+        for i in range(30)
+    )
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows_of)))
+    part = ("--window", "5s..8s", "--prehistory", "3s", "--speed", "4", "--spread", "--load", "2")
+    done = plimsoll_here("replay", "t.jsonl", *part, "--url", target.url, "--workers", "2", "--out", "r", cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = tables.load(tmp_path / "r")
+    before = found.select(~found.in_measure)
+    assert 12 <= len(before) <= 18, "three ticks of three, twice, but for copies across the edges"
+    assert (before["due_ns"] < 0).all()
+    assert (before["due_ns"] >= -750_000_000).all()
+    assert len(set(before["payload_ix"].tolist())) == len(before)
+    assert found.ok.all()
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["validity"]["planned"] == len(found) - len(before)
+    told = [text for text in report["warnings"] if text.startswith("replay: ")]
+    assert "requests were put at random times within the 1s of the recording's clock" in told[0]
+    assert "load 2 resamples whole sessions" in told[1]
+    assert all(f"warning: {text}" in done.stderr for text in told)
 
 
 def test_what_cannot_be_replayed_ends_before_any_load(tmp_path: Path) -> None:
