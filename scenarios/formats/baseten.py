@@ -82,6 +82,8 @@ def _add(reading: Reading, made: Recording, given: dict[str, Any], begin: int, s
         if len(sizes) > 1:
             raise ValueError(f"block_size is {max(sizes)} in one row and {min(sizes)} in another. Give files apart.")
     ids = [some or () for some in given["total_hashes"].to_pylist()] if "total_hashes" in given else ()
+    if any(not isinstance(some, list | tuple) or not set(map(type, some)) <= {int} for some in ids):
+        raise ValueError("total_hashes holds something else than lists of whole numbers. Leave it out: columns.ignore.")
     made.add(columns, ids)
 
 

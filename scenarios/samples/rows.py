@@ -116,8 +116,13 @@ class Reading:
         told(self.errors, f"{self.path}:{what}{line}: {problem}")
 
     def wanted(self, takes: Mapping[str, Take]) -> dict[str, Take]:
-        """Those that the user doesn't leave out."""
-        return {name: take for name, take in takes.items() if name not in self.names.ignore or take.needed}
+        """Those that the user doesn't leave out, by their name in the file or in a recording."""
+        out = {*self.names.ignore}
+        return {
+            name: take
+            for name, take in takes.items()
+            if take.needed or not out & {name, take.to[take.to.find(":") + 1 :]}
+        }
 
     def require(self, keys: Iterable[str], known: Iterable[str]) -> None:
         """Raise ValueError, once for each, where these keys hold what nobody would read."""
@@ -191,7 +196,7 @@ def keep(reading: Reading, rows: Iterable[tuple[int, Row]], made: Recording, tre
 
 def _add(reading: Reading, batch: Sequence[tuple[int, Row]], made: Recording, tree: Tree | None) -> None:
     rows = [row for _, row in batch]
-    names = set().union(*rows)
+    names = set().union(*rows) - {f"label:{name}" for name in reading.names.ignore}
     columns: dict[str, Any] = {name: [row.get(name, -1) for row in rows] for name in names - {"ids"}}
     for name in names:
         if name in ("session", "parent"):

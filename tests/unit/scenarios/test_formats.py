@@ -384,9 +384,10 @@ def test_names_of_sessions_are_numbers_from_0_up_and_none_is_none() -> None:
     assert len({key_of(f"u{k}") for k in range(10_000)}) == 10_000
 
 
-def test_a_label_of_texts_without_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_of_texts_without_number_is_refused_unless_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_VALUES", 1)
-    for name in ("burstgpt.csv", "envoy.log"):
+    for name, out in (("burstgpt.csv", ("model", "log")), ("envoy.log", ("path", "host", "flags"))):
+        assert not {*out} & read(GOLDEN / name, "x", columns=Columns(ignore=out)).rows().labels.keys()
         with pytest.raises(ScenarioError, match=r"has more than 1 different values\. Leave it out: columns\.ignore"):
             read(GOLDEN / name, "x")
 
@@ -453,3 +454,24 @@ def test_recorded_give_ups_are_replayed_when_they_came_and_no_others() -> None:
 def test_where_nothing_was_given_up_nothing_is_sent(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         spec.parse(given).build(4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data(), path=st.sampled_from(FILES), forced=st.sampled_from([True, False]))
+def test_whatever_becomes_of_a_file_it_is_read_or_there_is_an_error_that_says_so(
+    data: st.DataObject, path: Path, forced: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = path.read_bytes()
+    at, to = sorted(data.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
+    odd = [b"", b"null", b"-1", b"1e400", b"[]", b"{}", b"true", b'"x"', b"9" * 30, b"\0", b"\xff", b"\n", b"NaN"]
+    damaged = tmp_path_factory.mktemp("damaged") / path.name
+    damaged.write_bytes(whole[:at] + data.draw(st.sampled_from(odd)) + whole[at if to - at > 40 else to :])
+    try:
+        made = read(damaged, "x", path.name.partition(".")[0] if forced else "auto")
+    except ScenarioError as error:
+        told = error.errors
+    else:
+        told = ["read"]
+        write(made, io.BytesIO())
+    assert told
+    assert all(told)
