@@ -49,7 +49,7 @@ Name = str | None
 S, MS = 1_000_000_000, 1_000_000
 
 #: The longest length that is believed, the bytes of plain lines that are read at once, and the ids in memory.
-MOST, _PLAIN, _IDS = 10_000_000, 1 << 22, 1 << 20
+MOST, _PLAIN, _IDS, _WIDEST = 10_000_000, 1 << 22, 1 << 20, (1 << 63) - 1
 #: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
 _MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
@@ -230,10 +230,7 @@ class Tree:
     def wrong(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, str]]:
         """Rows that say something else than one before, and what."""
         sizes = np.fromiter(map(len, ids), np.int64, len(ids))
-        try:
-            flat = np.fromiter(chain.from_iterable(ids), np.int64, int(sizes.sum()))
-        except OverflowError:
-            flat = np.array([i if abs(i) < self._MOST else -1 for i in chain.from_iterable(ids)], np.int64)
+        flat = np.fromiter(chain.from_iterable(ids), np.int64, int(sizes.sum()))
         flat[(flat < 0) | (flat >= self._MOST)] = -1
         if not len(flat):
             return
@@ -346,7 +343,12 @@ def blocks_of(entry: Mapping[str, Any], key: str, n_in: int, tokens: int) -> lis
             f"{key} has {len(ids)} ids, and {n_in} tokens are {-(-n_in // tokens)} blocks of {tokens}: this file is "
             f"corrupt, or of another format. Get it anew, or leave {key} out."
         )
-    return ids
+    return narrowed(ids)
+
+
+def narrowed(ids: list[int]) -> list[int]:
+    """Ids of 63 bits; hashes of more lose the rest, which leaves those of a recording different."""
+    return [i & _WIDEST for i in ids] if ids and (max(ids) > _WIDEST or min(ids) < -_WIDEST) else ids
 
 
 #: What a status is written as.
