@@ -217,7 +217,7 @@ def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[
         source = mapping["source"] = {"kind": "trace", "path": given["trace"]}
         labels["source.path"] = "--trace"
     if source["kind"] == "trace":
-        copies = {"copies": math.ceil(given["load"])} if given.get("load", 0) > 1 else {}
+        copies = {"copies": math.ceil(given["load"])} if 0 < given.get("load", 0) <= 1000 else {}
         same = {key: given[key] for key in ("share_depth", *_READING) if key in given}
         source |= copies | same
         labels |= {"source.copies": "--load", **{f"source.{key}": _flag(key) for key in same}}

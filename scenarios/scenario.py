@@ -6,6 +6,7 @@ belongs to the judge. Durations are whole nanoseconds.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -189,6 +190,17 @@ class Scenario(BaseModel):
             )
         if self.cancel is not None and self.mode == "accuracy":
             raise ValueError("cancel takes answers away that mode accuracy compares. Leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def _copies_of_its_load(self) -> Scenario:
+        load, depth = (getattr(self.params, name, None) for name in ("load", "share_depth"))
+        found = tuple(getattr(self.source, name, None) for name in ("copies", "share_depth"))
+        if load is not None and None not in found and found != (needed := (math.ceil(load), depth)):
+            raise ValueError(
+                f"source has copies {found[0]} and share_depth {found[1]}, and params.load and params.share_depth need "
+                f"{needed[0]} and {needed[1]}. Write these, or give --load and --share-depth, which set both"
+            )
         return self
 
     @model_validator(mode="after")

@@ -230,11 +230,6 @@ def _payloads(replayed: _Replayed, n_samples: int, seed: int) -> _Payloads:
     rows = len(recording)
     if n_samples == rows * copies:
         return lambda some, n: some.copy[:n] * rows + some.row[:n]
-    if n_samples == rows > 1:
-        raise ValueError(
-            f"params.load is {replayed.shape.load:g} and the source has one prompt a row, so copies would be repeats "
-            f"that a cache knows. Give the source copies: {copies}"
-        )
     take, taken = chosen("random", seed, n_samples), 0
 
     def drawn(some: _Queries, n: int) -> IntArray:
@@ -342,8 +337,8 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         )
     if recording.n_sessions:
         found.append(
-            f"replay: turns of the {recording.n_sessions:,} recorded sessions are due when they were recorded, whether "
-            "or not the turn before was answered"
+            f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
+            "answer has come before"
         )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):
         begun, going = cut(recording, window.start_ns, replayed.end_ns)

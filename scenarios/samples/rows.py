@@ -50,6 +50,8 @@ S, MS = 1_000_000_000, 1_000_000
 
 #: The longest length that is believed, the bytes of plain lines that are read at once, and the ids in memory.
 MOST, _PLAIN, _IDS, _WIDEST = 10_000_000, 1 << 22, 1 << 20, (1 << 63) - 1
+#: The largest file that is one JSON value: it is read whole.
+_WHOLE = 1 << 28
 #: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
 _MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
@@ -110,6 +112,17 @@ class Reading:
         for number, row in each_line(self.path, made, self.errors, opened):
             if row is not None:
                 yield number, row
+
+    def texts(self, make: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
+        """What ``make`` makes of each line that is not empty, with its number."""
+        with opened(self.path) as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8", errors="replace").strip()
+                try:
+                    if text:
+                        yield number, make(text)
+                except ValueError as error:
+                    self.say(number, error)
 
     def say(self, line: int, problem: object, what: str = "") -> None:
         """One problem more."""
@@ -465,9 +478,9 @@ def documents(reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             json.loads(first)
         except (ValueError, RecursionError):
-            data = first + file.read(files.DATA)
-            if len(data) >= files.DATA:
-                told = f"more than {files.DATA >> 20} MiB in one JSON value. Write one a line."
+            data = first + file.read(_WHOLE)
+            if len(data) >= _WHOLE:
+                told = f"more than {_WHOLE >> 20} MiB in one JSON value. Write one a line."
                 raise ScenarioError([f"{reading.path}: {told}"]) from None
             try:
                 yield 1, _object(json.loads(data))

@@ -84,7 +84,7 @@ def test_a_session_file_says_its_sessions_and_the_window_that_cuts_them(tmp_path
     found = said(*words, "--window", "10s..20s")
     assert (found["sessions"], found["replayed"]["sessions"]) == (4, 4)
     turns, note = found["notes"]
-    assert "turns of the 4 recorded sessions are due when they were recorded" in turns
+    assert turns.startswith("replay: 4 recorded sessions are sent by their own times")
     assert note == "replay: the window cuts 4 recorded sessions that began before it, and 4 that go on after"
     assert not {"sessions", "original latencies"} & {*found["missing"]}
 

@@ -422,7 +422,7 @@ def test_blocks_are_as_long_as_the_format_says() -> None:
 
 def test_what_replay_makes_of_sessions_is_said() -> None:
     for name, said in (
-        ("bailian.jsonl", "turns of the 2 recorded sessions are due when they were recorded"),
+        ("bailian.jsonl", "2 recorded sessions are sent by their own times"),
         ("azure.csv", ""),
     ):
         notes = KIND.notes(ReplayParams(trace=str(GOLDEN / name)), 7)

@@ -164,8 +164,11 @@ def test_a_recording_has_no_prehistory_before_it_begins(trace: Path) -> None:
 def test_a_warm_up_of_two_kinds_and_a_load_that_repeats_prompts_are_refused(trace: Path, tmp_path: Path) -> None:
     with pytest.raises(spec.ScenarioError, match=r"params.prehistory is the warm-up already.*Leave one"):
         spec.with_flags(trace=str(trace), prehistory="30s", warmup="10s")
-    with pytest.raises(ValueError, match=r"params.load is 2.5 .* Give the source copies: 3"):
-        built(trace, len(ROWS), load=2.5)
+    source = {"kind": "trace", "path": str(trace)}
+    with pytest.raises(spec.ScenarioError, match=r"source has copies 1 and share_depth 512.* need 3 and 512"):
+        spec.parse({"kind": "replay", "params": {"trace": str(trace), "load": 2.5}, "source": source})
+    several = spec.with_flags(trace=str(trace), load=3.0)
+    assert spec.with_flags(several, load=0.5).source.copies == 1  # type: ignore[attr-defined]
     with pytest.raises(spec.ScenarioError, match=r"--load.*0"):
         spec.with_flags(trace=str(trace), load=0.0)
 
