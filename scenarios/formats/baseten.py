@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.scenarios.samples.recording import CANCELLED, OK, Recording, key_of
-from plimsoll.scenarios.samples.rows import MOST, MS, Head, Reading
+from plimsoll.scenarios.samples.rows import MOST, MS, Head, Reading, narrowed
 from plimsoll.scenarios.samples.traces import Format
 from plimsoll.scenarios.text.document import ScenarioError
 
@@ -81,8 +81,10 @@ def _add(reading: Reading, made: Recording, given: dict[str, Any], begin: int, s
         sizes.update(size for size in given["block_size"].unique().to_pylist() if size)
         if len(sizes) > 1:
             raise ValueError(f"block_size is {max(sizes)} in one row and {min(sizes)} in another. Give files apart.")
-    ids = [some or () for some in given["total_hashes"].to_pylist()] if "total_hashes" in given else ()
-    made.add(columns, ids)
+    ids = [some or [] for some in given["total_hashes"].to_pylist()] if "total_hashes" in given else []
+    if any(not isinstance(some, list) or not set(map(type, some)) <= {int} for some in ids):
+        raise ValueError("total_hashes holds something else than lists of whole numbers. Leave it out: columns.ignore.")
+    made.add(columns, [*map(narrowed, ids)])
 
 
 def _numbers(reading: Reading, given: dict[str, Any], name: str, unit: int, begin: int) -> Any:

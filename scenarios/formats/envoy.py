@@ -4,7 +4,7 @@ connection.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from plimsoll.scenarios.samples.recording import CANCELLED, CONNECT, REFUSED, TIMEOUT, Recording
@@ -34,22 +34,14 @@ def _detect(head: Head) -> bool:
 def _read(reading: Reading, made: Recording) -> None:
     with opened(reading.path) as file:
         lines = file.read(1) == b"["
-    keep(reading, _texts(reading) if lines else reading.lines(_row), made)
+    keep(reading, reading.texts(_line) if lines else reading.lines(_row), made)
 
 
-def _texts(reading: Reading) -> Iterator[tuple[int, Row]]:
-    with opened(reading.path) as file:
-        for number, line in enumerate(file, 1):
-            text = line.decode("utf-8", errors="replace").strip()
-            if not text:
-                continue
-            found = _LINE.fullmatch(text)
-            try:
-                if found is None:
-                    raise ValueError("not a line of Envoy's or Istio's default. Log in that format, or as JSON.")
-                yield number, _row(found.groupdict())
-            except ValueError as error:
-                reading.say(number, error)
+def _line(text: str) -> Row:
+    found = _LINE.fullmatch(text)
+    if found is None:
+        raise ValueError("not a line of Envoy's or Istio's default. Log in that format, or as JSON.")
+    return _row(found.groupdict())
 
 
 def _row(entry: Mapping[str, Any]) -> Row:

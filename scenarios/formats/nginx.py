@@ -3,12 +3,11 @@ whole seconds: it came when it ended less what it took. Lengths are of bytes onl
 """
 
 import re
-from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 
 from plimsoll.scenarios.samples.recording import CANCELLED, Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, http_status, keep, opened, span
+from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, http_status, keep, span
 from plimsoll.scenarios.samples.traces import Format
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
@@ -23,18 +22,7 @@ def _detect(head: Head) -> bool:
 
 
 def _read(reading: Reading, made: Recording) -> None:
-    keep(reading, _rows(reading), made)
-
-
-def _rows(reading: Reading) -> Iterator[tuple[int, Row]]:
-    with opened(reading.path) as file:
-        for number, line in enumerate(file, 1):
-            text = line.decode("utf-8", errors="replace").strip()
-            try:
-                if text:
-                    yield number, _row(text)
-            except ValueError as error:
-                reading.say(number, error)
+    keep(reading, reading.texts(_row), made)
 
 
 def _row(text: str) -> Row:

@@ -49,7 +49,9 @@ Name = str | None
 S, MS = 1_000_000_000, 1_000_000
 
 #: The longest length that is believed, the bytes of plain lines that are read at once, and the ids in memory.
-MOST, _PLAIN, _IDS = 10_000_000, 1 << 22, 1 << 20
+MOST, _PLAIN, _IDS, _WIDEST = 10_000_000, 1 << 22, 1 << 20, (1 << 63) - 1
+#: The largest file that is one JSON value: it is read whole.
+_WHOLE = 1 << 28
 #: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
 _MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
@@ -111,13 +113,29 @@ class Reading:
             if row is not None:
                 yield number, row
 
+    def texts(self, make: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
+        """What ``make`` makes of each line that is not empty, with its number."""
+        with opened(self.path) as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8", errors="replace").strip()
+                try:
+                    if text:
+                        yield number, make(text)
+                except ValueError as error:
+                    self.say(number, error)
+
     def say(self, line: int, problem: object, what: str = "") -> None:
         """One problem more."""
         told(self.errors, f"{self.path}:{what}{line}: {problem}")
 
     def wanted(self, takes: Mapping[str, Take]) -> dict[str, Take]:
-        """Those that the user doesn't leave out."""
-        return {name: take for name, take in takes.items() if name not in self.names.ignore or take.needed}
+        """Those that the user doesn't leave out, by their name in the file or in a recording."""
+        out = {*self.names.ignore}
+        return {
+            name: take
+            for name, take in takes.items()
+            if take.needed or not out & {name, take.to[take.to.find(":") + 1 :]}
+        }
 
     def require(self, keys: Iterable[str], known: Iterable[str]) -> None:
         """Raise ValueError, once for each, where these keys hold what nobody would read."""
@@ -191,7 +209,7 @@ def keep(reading: Reading, rows: Iterable[tuple[int, Row]], made: Recording, tre
 
 def _add(reading: Reading, batch: Sequence[tuple[int, Row]], made: Recording, tree: Tree | None) -> None:
     rows = [row for _, row in batch]
-    names = set().union(*rows)
+    names = set().union(*rows) - {f"label:{name}" for name in reading.names.ignore}
     columns: dict[str, Any] = {name: [row.get(name, -1) for row in rows] for name in names - {"ids"}}
     for name in names:
         if name in ("session", "parent"):
@@ -225,10 +243,7 @@ class Tree:
     def wrong(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, str]]:
         """Rows that say something else than one before, and what."""
         sizes = np.fromiter(map(len, ids), np.int64, len(ids))
-        try:
-            flat = np.fromiter(chain.from_iterable(ids), np.int64, int(sizes.sum()))
-        except OverflowError:
-            flat = np.array([i if abs(i) < self._MOST else -1 for i in chain.from_iterable(ids)], np.int64)
+        flat = np.fromiter(chain.from_iterable(ids), np.int64, int(sizes.sum()))
         flat[(flat < 0) | (flat >= self._MOST)] = -1
         if not len(flat):
             return
@@ -341,7 +356,12 @@ def blocks_of(entry: Mapping[str, Any], key: str, n_in: int, tokens: int) -> lis
             f"{key} has {len(ids)} ids, and {n_in} tokens are {-(-n_in // tokens)} blocks of {tokens}: this file is "
             f"corrupt, or of another format. Get it anew, or leave {key} out."
         )
-    return ids
+    return narrowed(ids)
+
+
+def narrowed(ids: list[int]) -> list[int]:
+    """Ids of 63 bits; hashes of more lose the rest, which leaves those of a recording different."""
+    return [i & _WIDEST for i in ids] if ids and (max(ids) > _WIDEST or min(ids) < -_WIDEST) else ids
 
 
 #: What a status is written as.
@@ -458,9 +478,9 @@ def documents(reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             json.loads(first)
         except (ValueError, RecursionError):
-            data = first + file.read(files.DATA)
-            if len(data) >= files.DATA:
-                told = f"more than {files.DATA >> 20} MiB in one JSON value. Write one a line."
+            data = first + file.read(_WHOLE)
+            if len(data) >= _WHOLE:
+                told = f"more than {_WHOLE >> 20} MiB in one JSON value. Write one a line."
                 raise ScenarioError([f"{reading.path}: {told}"]) from None
             try:
                 yield 1, _object(json.loads(data))
