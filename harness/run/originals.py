@@ -16,6 +16,7 @@ from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.scenario import Scenario
 
 NAME = "originals.parquet"
+_ROWS = 1 << 17
 
 
 def leave(folder: Path, scenario: Scenario) -> None:
@@ -46,7 +47,13 @@ def load(folder: Path) -> Mapping[str, IntArray] | None:
     import pyarrow.parquet as pq
 
     try:
-        found = pq.read_table(folder / NAME)
-        return {name: np.asarray(found.column(name), np.int64) for name in found.column_names}
+        with pq.ParquetFile(folder / NAME) as file:
+            names = file.schema_arrow.names
+            found, begin = {name: np.empty(file.metadata.num_rows, np.int64) for name in names}, 0
+            for batch in file.iter_batches(_ROWS):  # into arrays of numpy's: large ones may live on disk
+                for name in names:
+                    found[name][begin : begin + len(batch)] = batch.column(name).to_numpy(zero_copy_only=False)
+                begin += len(batch)
+        return found
     except (OSError, pa.ArrowException, ValueError):
         return None

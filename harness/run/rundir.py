@@ -200,7 +200,8 @@ def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OS
             moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
             write(moved)
             if (path / originals.NAME).is_file():
-                shutil.copy(path / originals.NAME, folder)
+                with files.opened(path / originals.NAME) as beside:
+                    whole(folder / originals.NAME, partial(shutil.copyfileobj, beside))
             return moved
         except OSError as second:
             tried.append(f"{place} ({second.strerror})")

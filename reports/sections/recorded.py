@@ -21,6 +21,7 @@ from plimsoll.slo.statistics.distribution import quantile
 _HOUR_NS = 3_600_000_000_000
 #: Hours that a page shows; report.json has all.
 _SHOWN = 48
+_NAMES = ("at_ns", "status", "latency_ns", "ttft_ns")
 FloatArray = npt.NDArray[np.float64]
 #: Times then and now, and of which requests they count.
 Pair = tuple[FloatArray, FloatArray, BoolArray]
@@ -62,21 +63,25 @@ def recorded_part(run: JudgedRun) -> Recorded | None:
     known = run.originals
     if known is None:
         return None
-    rows = run.records.measured()
+    rows = run.records
     at, here = _places(rows, known)
-    rows, known = rows.select(np.flatnonzero(here)), {name: values[at[here]] for name, values in known.items()}
-    hour, failed = known["at_ns"] // _HOUR_NS, ~np.isin(known["status"], (-1, 0))
+    row = np.flatnonzero(here & rows.in_measure)  # a warm-up counts its queries from 0 again
+    row = row[np.argsort(known["at_ns"][at[row]] // _HOUR_NS, kind="stable")]
+    known, ok, due = {name: known[name][at[row]] for name in _NAMES}, rows.ok[row], rows["due_ns"][row]
+    failed = ~np.isin(known["status"], (-1, 0))
     pairs: dict[str, Pair] = {}
     for name, to in (("latency", "done_ns"), ("ttft", "first_token_ns")):
         then = np.where(failed, np.inf, known[f"{name}_ns"].astype(np.float64))
-        now = np.where(rows.ok & (rows[to] >= 0), (rows[to] - rows["due_ns"]).astype(np.float64), np.inf)
+        ended = rows[to][row]
+        now = np.where(ok & (ended >= 0), (ended - due).astype(np.float64), np.inf)
         pairs[name] = then, now, failed | (known[f"{name}_ns"] >= 0)
-    if not any((kept & np.isfinite(then)).any() for then, _, kept in pairs.values()):
+    whole = _hour(None, pairs, slice(None))
+    if whole.latency is None and whole.ttft is None:
         return None
-    return Recorded(
-        whole=_hour(None, pairs, np.ones(len(hour), np.bool_)),
-        hours=[_hour(int(one), pairs, hour == one) for one in np.unique(hour)],
-    )
+    hours, begins = np.unique(known["at_ns"] // _HOUR_NS, return_index=True)
+    ends = np.append(begins[1:], len(row))
+    some = zip(hours.tolist(), map(slice, begins.tolist(), ends.tolist()), strict=True)
+    return Recorded(whole=whole, hours=[_hour(hour, pairs, part) for hour, part in some])
 
 
 def _places(rows: Records, known: Mapping[str, IntArray]) -> tuple[IntArray, BoolArray]:
@@ -87,8 +92,8 @@ def _places(rows: Records, known: Mapping[str, IntArray]) -> tuple[IntArray, Boo
     return at, keys[at] == own if len(keys) else np.zeros(len(own), np.bool_)
 
 
-def _hour(hour: int | None, pairs: Mapping[str, Pair], of: BoolArray) -> Hour:
-    sides = {name: _both(then[of & kept], now[of & kept]) for name, (then, now, kept) in pairs.items()}
+def _hour(hour: int | None, pairs: Mapping[str, Pair], of: slice) -> Hour:
+    sides = {name: _both(then[of][kept[of]], now[of][kept[of]]) for name, (then, now, kept) in pairs.items()}
     return Hour(hour=hour, latency=sides["latency"], ttft=sides["ttft"])
 
 
@@ -99,7 +104,8 @@ def _both(then: FloatArray, now: FloatArray) -> Both | None:
 
 
 def _side(values: FloatArray) -> Side:
-    p50, p90, p99 = (number(quantile(np.sort(values), q), "ns") for q in ("0.5", "0.9", "0.99"))
+    ordered = np.sort(values)
+    p50, p90, p99 = (number(quantile(ordered, q), "ns") for q in ("0.5", "0.9", "0.99"))
     return Side(p50=p50, p90=p90, p99=p99)
 
 

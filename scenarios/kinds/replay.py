@@ -79,6 +79,15 @@ class ReplayParams(BaseModel):
         description="Tokens that copies of a prompt share with it; as the source's.",
     )
 
+    @model_validator(mode="after")
+    def _has_prehistory(self) -> ReplayParams:
+        if self.prehistory > self.window.start_ns:
+            raise ValueError(
+                f"prehistory {format_duration(self.prehistory)} is longer than what comes before the window, which "
+                f"starts at {format_duration(self.window.start_ns)}. Shorten it, or begin the window later"
+            )
+        return self
+
 
 #: A year. Due times hold some 292.
 _LONGEST_NS = 365 * 86_400 * 10**9
@@ -269,8 +278,7 @@ def _prehistory(params: ReplayParams, warmup: Warmup) -> Iterator[Plan]:
         yield replace(piece, due_ns=np.minimum(_due(piece.due_ns, first_ns, params.speed), -1), check=False)
         made += piece.n_queries
     if not made:
-        none = np.empty(0, np.int64)
-        yield open_plan(none, none, stop, warmup.seed)
+        yield open_plan(np.empty(0, np.int64), np.empty(0, np.int64), stop, warmup.seed)
 
 
 def parts(params: ReplayParams, seed: int) -> tuple[Shape, Iterator[Placed]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.run import originals
+from plimsoll.harness.run import originals, rundir
 from plimsoll.reports.documents.recording import RecordingReport, document
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.samples.recording import Recording
 from plimsoll.scenarios.samples.traces import read
 from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.command import invoke
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -137,3 +140,13 @@ def test_a_replay_leaves_what_was_recorded_beside_its_rows(tmp_path: Path, monke
     (tmp_path / originals.NAME).unlink()
     originals.leave(tmp_path, scenario)
     assert originals.load(tmp_path) is None
+
+
+def test_what_was_recorded_goes_where_a_run_is_sealed_whose_disk_is_full(tmp_path: Path) -> None:
+    (tmp_path / originals.NAME).write_bytes(b"as recorded")
+    facts = GeneratorFacts(open_loop=True, planned=0, planned_queries=0, min_queries=0, elapsed_ns=0, kernel_reads=0)
+    sealed = rundir.Sealed(rundir.RunDirectory(tmp_path), {}, {}, rec.empty(), facts)
+    moved = rundir._sealed_elsewhere(sealed, lambda one: None, OSError(28, "No space left on device")).directory.path
+    assert moved != tmp_path
+    assert (moved / originals.NAME).read_bytes() == b"as recorded"
+    shutil.rmtree(moved)

@@ -11,7 +11,7 @@ from made_reports import MANIFEST, MS, SCENARIO, facts, records
 from plimsoll.reports.documents.run import document
 from plimsoll.reports.report import Report, build, json_schema
 from plimsoll.slo.judge import judge
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import Phase, Records
 
 HOUR = 3_600_000_000_000
 
@@ -71,3 +71,12 @@ def test_rows_that_were_not_recorded_are_left_out_and_a_run_of_none_has_no_such_
     assert half.whole.latency is not None
     assert half.whole.latency.n == 20
     assert "recorded" not in build(MANIFEST, SCENARIO, made, judge(made, facts(made))).document()
+
+
+def test_the_warm_up_which_counts_its_queries_from_0_again_has_no_part_in_it() -> None:
+    made = records(60)
+    phase = np.where(np.arange(60) < 15, int(Phase.WARMUP), made["phase"])
+    found = reported(made.with_columns(phase=phase), latency_ns=np.full(60, MS)).recorded
+    assert found is not None
+    assert found.whole.latency is not None
+    assert found.whole.latency.n == 45

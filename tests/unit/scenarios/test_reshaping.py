@@ -154,16 +154,18 @@ def test_what_came_before_the_window_is_its_warm_up(trace: Path) -> None:
     assert spec.parse(scenario.to_mapping()) == scenario
 
 
-def test_a_recording_has_no_prehistory_before_it_begins(trace: Path) -> None:
-    params = ReplayParams.model_validate({"trace": str(trace), "prehistory": "1h"})
-    before = KIND.warmup(params, Warmup(3600 * S, len(ROWS), 1))
+def test_prehistory_is_refused_where_there_is_none_and_may_be_empty(trace: Path) -> None:
+    with pytest.raises(spec.ScenarioError, match=r"prehistory 1h is longer than what comes before the window.* at 10s"):
+        spec.with_flags(trace=str(trace), prehistory="1h", window="10s..20s")
+    params = ReplayParams.model_validate({"trace": str(trace), "prehistory": "500ms", "window": {"start": "100s"}})
+    before = KIND.warmup(params, Warmup(S, len(ROWS), 1))
     assert isinstance(before, Blocks)
     assert before.whole().n_queries == 0
 
 
 def test_a_warm_up_of_two_kinds_and_a_load_that_repeats_prompts_are_refused(trace: Path, tmp_path: Path) -> None:
     with pytest.raises(spec.ScenarioError, match=r"params.prehistory is the warm-up already.*Leave one"):
-        spec.with_flags(trace=str(trace), prehistory="30s", warmup="10s")
+        spec.with_flags(trace=str(trace), window="30s..", prehistory="30s", warmup="10s")
     source = {"kind": "trace", "path": str(trace)}
     with pytest.raises(spec.ScenarioError, match=r"source has copies 1 and share_depth 512.* need 3 and 512"):
         spec.parse({"kind": "replay", "params": {"trace": str(trace), "load": 2.5}, "source": source})
