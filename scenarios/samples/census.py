@@ -7,6 +7,7 @@ Mooncake's, this is exact; of hashes a block in ten thousand may be taken for on
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from plimsoll.scenarios.plan.plan import BLOCK, IntArray
 from plimsoll.scenarios.plan.seeds import mixed
 from plimsoll.scenarios.samples.recording import Recording, Trace
 from plimsoll.scenarios.samples.reshaping import Placed, Shape, as_recorded, placed
+from plimsoll.scenarios.text.document import ScenarioError
 
 S_NS = 1_000_000_000
 #: Windows in which requests are counted.
@@ -166,7 +168,12 @@ class _Seen:
     def __init__(self, expected: int) -> None:
         self._size = 1 << min(33, max(20, (max(expected, 1) * _BITS).bit_length()))
         with tempfile.TemporaryFile(prefix="plimsoll-") as file:
-            self._bits: npt.NDArray[np.uint8] = np.memmap(file, np.uint8, "w+", shape=(self._size // 8,))
+            try:
+                os.posix_fallocate(file.fileno(), 0, self._size // 8)  # a full disk would end the process later
+            except OSError as error:
+                where = f"{tempfile.gettempdir()} has no room for {self._size // 8:,} bytes ({error.strerror})"
+                raise ScenarioError([f"{where}. Make room there, or set TMPDIR."]) from None
+            self._bits: npt.NDArray[np.uint8] = np.memmap(file, np.uint8, "r+", shape=(self._size // 8,))
         self.count = 0
 
     def _places(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.host.calibration_table import Probe, Spread, Table, engine_of, save, this_host
 from plimsoll.harness.run import originals, rundir
+from plimsoll.harness.transport.client import Target
 from plimsoll.reports.documents.recording import RecordingReport, document
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.samples.recording import Recording
@@ -71,6 +74,29 @@ def test_a_description_is_written_in_every_format(tmp_path: Path) -> None:
     assert result.exception is None
     assert "ideal prefix hits" in page.read_text()
     assert rows.read_text().splitlines()[0] == "quantity,recorded,as replayed"
+
+
+def test_the_busiest_second_stands_beside_what_this_machine_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(asked: float) -> Probe:
+        return Probe(asked=asked, kept=True, requests_per_s=asked, token_events_per_s=asked)
+
+    monkeypatch.setenv("PLIMSOLL_CALIBRATION", str(tmp_path / "c.json"))
+    assert "run `plimsoll calibrate`" in said("replay", AZURE, "--describe")["limits"]
+    host = this_host(engine_of(Target("http://127.0.0.1:1", "openai-chat")))
+    table = Table(
+        measured_at=datetime.now(UTC), took_s=30.0, host=host, server="oracle", pinned=True, open_files=9, ports=9,
+        timer_late_ns=Spread(), closed_loop=probe(9), open_loop=[probe(20)], tokens=[probe(9)], streams=[probe(9)],
+        added=None,
+    )  # fmt: skip
+    save(table, tmp_path / "c.json")
+    found = said("replay", AZURE, "--describe")
+    assert f"the busiest second has {found['peak']} requests, and a worker of this machine keeps 20" in found["limits"]
+    assert "beyond what this machine does honestly" not in found["limits"]
+    faster = said("replay", AZURE, "--describe", "--speed", "1000")
+    assert faster["replayed"]["peak"] == 40
+    assert "40 requests/s from one worker is beyond what this machine does honestly: 20 a worker" in faster["limits"]
 
 
 def test_bursts_of_the_traffic_are_not_called_ticks() -> None:

@@ -14,6 +14,7 @@ from plimsoll.scenarios.samples.census import census, cut
 from plimsoll.scenarios.samples.recording import FILE, Recording
 from plimsoll.scenarios.samples.reshaping import Shape
 from plimsoll.scenarios.samples.traces import read
+from plimsoll.scenarios.text.document import ScenarioError
 
 S = 1_000_000_000
 MOONCAKE = Path(__file__).parents[2] / "traces" / "mooncake_conversation_excerpt.jsonl"
@@ -108,3 +109,14 @@ def test_the_excerpt_of_mooncakes_trace_is_told_apart_by_its_ticks() -> None:
     found = reshaping.clock(read(MOONCAKE, "x"))
     assert found.ticks
     assert 2_900_000_000 <= found.grain_ns <= 3_100_000_000
+
+
+def test_a_full_disk_is_an_error_with_a_remedy_and_not_the_end_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(counting.os, "posix_fallocate", full)
+    with pytest.raises(ScenarioError, match=r"has no room for \d.*No space left.*set TMPDIR"):
+        census(read(trace(tmp_path / "t.jsonl", n=50), "x"))
