@@ -20,8 +20,6 @@ _TAKES = {
     "output_length": Take("n_out", "count"),
 }
 _MODES = {"history": True, "delta": False}
-#: Texts, which replay has no use for: only who leaves them out on purpose gets the rest.
-_TEXTS = PLUS - {"session_id", "delay", "priority", "message_mode"}
 
 
 def _detect(head: Head) -> bool:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -475,3 +477,37 @@ def test_whatever_becomes_of_a_file_it_is_read_or_there_is_an_error_that_says_so
         write(made, io.BytesIO())
     assert told
     assert all(told)
+
+
+def test_a_turn_that_only_waits_for_the_one_before_has_no_time_and_replay_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"session_id": "a", "timestamp": 7, "input_length": 5, "output_length": 1, "message_mode": "delta"}\n'
+        '{"session_id": "a", "delay": 250, "input_length": 6, "output_length": 2, "message_mode": "delta"}\n'
+    )
+    made = read(path, "x")
+    trace = made.rows()
+    assert (made.timed, made.cumulative) == (False, False)
+    assert trace.think_ns is not None
+    assert trace.think_ns.tolist() == [-1, 250 * MS]
+    with pytest.raises(ScenarioError, match="don't say when they came"):
+        spec.with_flags(trace=str(path)).build(2)
+    assert SOURCE.build(TraceSource(path=str(path)), 7).payload(1).n_in == 6, "its prompts are of use"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("total_hashes", [[1.5]], "total_hashes holds something else"),
+        ("input_tokens", ["x"], "row 1: input_tokens is 'x'"),
+        ("timestamp_start_unix_ms", [-5], "row 1: timestamp_start_unix_ms is -5"),
+        ("extra", [1], "extra would be lost"),
+        ("block_size", [64, 32], "block_size is 64 in one row and 32 in another"),
+    ],
+)
+def test_parquet_is_looked_at_as_closely(column: str, value: list[Any], said: str, tmp_path: Path) -> None:
+    known = {"timestamp_start_unix_ms": 1000, "input_tokens": 3, "output_tokens": 1}
+    table = {name: [one] * len(value) for name, one in known.items()} | {column: value}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(ScenarioError, match=said):
+        read(tmp_path / "a.parquet", "x", "baseten")
