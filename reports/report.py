@@ -32,13 +32,14 @@ from plimsoll.reports.sections.by import Group, untold
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.recorded import Recorded
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.metrics.speech import without_sounds
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import IntArray, Records
 
 SCHEMA: Final = "plimsoll.report/1"
 
@@ -95,6 +96,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     by: dict[str, dict[str, Group]] | None = Field(
         default=None, description="the rows of each value of a label, by label and value; absent: none was told apart"
     )
+    recorded: Recorded | None = Field(
+        default=None, description="latencies of a replay beside those that were recorded; absent: nobody recorded any"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -102,7 +106,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        absent: dict[str, Any] = {name: True for name in ("agents", "by", "sections") if not getattr(self, name)}
+        there = {name: getattr(self, name) for name in ("agents", "by", "recorded", "sections")}
+        absent: dict[str, Any] = {name: True for name, part in there.items() if not part}
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)
@@ -120,14 +125,16 @@ def build(
     scenario: Mapping[str, Any],
     records: Records,
     judged: Judged,
+    originals: Mapping[str, IntArray] | None = None,
     by: Sequence[str] = (),
 ) -> Report:
     """All that a renderer may show of ``records`` and what was judged of them, ``by`` these labels too.
 
     ``manifest`` and ``scenario`` are the documents of the run directory; ``plimsoll.reports.parts.provenance`` says
-    which keys are read. The same arguments give the same report: no clock, host or file is read.
+    which keys are read; ``originals``: see ``JudgedRun``. The same arguments give the same report: no clock, host or
+    file is read.
     """
-    run, verdict = JudgedRun(records, judged, manifest, scenario, by), judged.verdict
+    run, verdict = JudgedRun(records, judged, manifest, scenario, originals, by), judged.verdict
     measured = measures(records, frozenset(objective.indicator for objective in judged.objectives))
     made, broken = _parts(run)
     others = {name: made.pop(name) for name, section in sections().items() if section.model is not None}
@@ -137,7 +144,7 @@ def build(
         *measured.notes,
         *broken,
         *judged.promises.notes,
-        *cancellation_notes(judged.cancelled),
+        *cancellation_notes(judged.cancelled, scenario.get("cancel") == "recorded"),
         *(made["agents"].notes if made["agents"] is not None else ()),
         *untold(records, by),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,13 @@ class Flags(TypedDict, total=False):
     trace: str | None
     speed: float | None
     window: str | None
+    prehistory: str | None
+    spread: bool | None
+    load: float | None
+    share_depth: int | None
+    format: str | None
+    time_unit: str | None
+    columns: Mapping[str, Any] | None
     cancel: str | None
     prompt_tokens: int | None
     output_tokens: int | None
@@ -65,11 +73,14 @@ _PLAIN = (
     *("name", "mode", "reference", "seed", "workers", "retries", "warmup", "timeout", "connect_timeout", "drain"),
     *("objectives", "cancel", "keep"),
 )
-_PARAMS = ("rate", "arrival", "concurrency", "trace", "speed", "window")
+#: How a file is read: the same of its times and of its lengths.
+_READING = ("format", "time_unit", "columns")
+_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth", *_READING)
+_PARAMS = ("rate", "arrival", "concurrency", *_REPLAY)
 #: What a description tells of, and the flags that change it.
 _LOAD = ("kind", "mode", "params", "source", "stop", "cancel", "warmup")
 _LOAD_FLAGS = (
-    *("kind", "mode", "rate", "arrival", "concurrency", "trace", "speed", "window", "cancel", "duration", "queries"),
+    *("kind", "mode", "rate", "arrival", "concurrency", *_REPLAY, "cancel", "duration", "queries"),
     *("max_duration", "max_queries", "prompt_tokens", "output_tokens", "warmup"),
 )
 #: Whose errors these are, where there is no file.
@@ -206,8 +217,10 @@ def _described(base: Scenario, mapping: Mapping[str, Any], flags: Mapping[str, A
     return f"{base.name} with {' '.join(words)}" if words else base.description
 
 
-def _pair(key: str, text: str, between: str) -> dict[str, Any]:
+def _pair(key: str, text: str, between: str) -> dict[str, Any] | str:
     """``10m..20m`` (either side may be empty) and ``10%:500ms`` as the mappings that a file would hold."""
+    if text.strip() == "recorded" and key == "cancel":
+        return "recorded"
     first, found, second = (part.strip() for part in text.partition(between))
     if not found:
         shape = {"window": "10m..20m", "cancel": "10%:500ms"}[key]
@@ -221,7 +234,8 @@ def _pair(key: str, text: str, between: str) -> dict[str, Any]:
 
 
 def _flag(key: str) -> str:
-    return {"objectives": "--slo", "headers": "--header", "options": "--option"}.get(key, "--" + key.replace("_", "-"))
+    odd = {"objectives": "--slo", "headers": "--header", "options": "--option", "columns": "--column"}
+    return {**odd, "format": "--trace-format"}.get(key, "--" + key.replace("_", "-"))
 
 
 def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
@@ -258,6 +272,11 @@ def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[
     if "trace" in given and source["kind"] in ("synthetic_text", "trace") and not Path(given["trace"]).is_dir():
         source = mapping["source"] = {"kind": "trace", "path": given["trace"]}
         labels["source.path"] = "--trace"
+    if source["kind"] == "trace":
+        copies = {"copies": math.ceil(given["load"])} if 0 < given.get("load", 0) <= 1000 else {}
+        same = {key: given[key] for key in ("share_depth", *_READING) if key in given}
+        source |= copies | same
+        labels |= {"source.copies": "--load", **{f"source.{key}": _flag(key) for key in same}}
     model = sources()[source["kind"]].params
     errors = []
     for key in _SOURCE:

@@ -5,26 +5,27 @@ imported.
 """
 
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from plimsoll.scenarios.plan.blocks import joined
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.blocks import Blocks, joined
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.samples.payload import PayloadSource
 
 
 @dataclass(frozen=True, slots=True)
 class Warmup:
-    """What a warm-up plan needs. ``seed`` is already the child seed "warmup"; ``workers`` share the plan."""
+    """What a warm-up plan needs. ``seed``: the child seed "warmup" of ``root``; ``workers`` share the plan."""
 
     duration_ns: int
     n_samples: int
     seed: int
     workers: int = 1
+    root: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,26 @@ def no_frame(params: Any) -> None:
     return
 
 
+def no_lead(params: Any) -> int:
+    """How long the warm-up is of a kind whose params say nothing of it."""
+    return 0
+
+
+def no_notes(params: Any, seed: int) -> Sequence[str]:
+    """What a reader should know of a load that is what its scenario says."""
+    return ()
+
+
+def no_originals(params: Any, stop: Stop, seed: int) -> None:
+    """What a kind says whose requests nobody sent before."""
+    return
+
+
+def no_give_ups(params: Any, seed: int) -> Callable[[IntArray], IntArray]:
+    """What a kind says that repeats no recording."""
+    raise ValueError("cancel: recorded is of kind replay, which knows what was recorded. Give a share and a delay")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -49,10 +70,14 @@ class Kind:
     n_samples, seed)`` makes the plan piece by piece; ``warmup(params, warmup)`` the plan before t0, or None;
     ``slots(params)`` is the limit on what may be in flight, or None; ``size(params, stop)`` is about how many samples
     the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query to the next and
-    the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest useful content of
-    the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query,
-    so that its samples are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where
-    they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    the time each one has, where the kind promises such, else None; ``lead(params)``: ns that the warm-up lasts, where
+    they say it, else 0; ``notes(params, seed)``: what a reader of its report should know; ``originals(params, stop,
+    seed)``: of each sample of the plan, piece by piece, when it was sent when it was recorded, how it ended and how
+    long it took, or None; ``gave_up(params, seed)``: of query ids, after how many ns each was given up then, or -1.
+    ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if any: such a kind needs
+    one. ``one_query``: all samples are one query, so that its samples are counted and not its queries. ``aliases``: a
+    flag's name -> the param that it sets, where they differ. ``headline`` says which number the kind is judged by in
+    MLPerf's rules, or in ours.
     """
 
     name: str
@@ -61,10 +86,14 @@ class Kind:
     params: type[BaseModel]
     open_loop: Callable[[Any], bool]
     blocks: Callable[[Any, Stop, int, int], Iterator[Plan]]
-    warmup: Callable[[Any, Warmup], Plan | None]
+    warmup: Callable[[Any, Warmup], Plan | Blocks | None]
     slots: Callable[[Any], int | None]
     size: Callable[[Any, Stop], int]
     frame: Callable[[Any], Frame | None] = no_frame
+    lead: Callable[[Any], int] = no_lead
+    notes: Callable[[Any, int], Sequence[str]] = no_notes
+    originals: Callable[[Any, Stop, int], Iterator[Mapping[str, IntArray]] | None] = no_originals
+    gave_up: Callable[[Any, int], Callable[[IntArray], IntArray]] = no_give_ups
     sample_file: str | None = None
     one_query: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)

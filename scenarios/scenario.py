@@ -6,6 +6,7 @@ belongs to the judge. Durations are whole nanoseconds.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +29,8 @@ from pydantic import (
 from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
-from plimsoll.scenarios.plan.cancellation import CancelSection
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
@@ -153,7 +154,9 @@ class Scenario(BaseModel):
     source: SerializeAsAny[Annotated[InstanceOf[BaseModel], WithJsonSchema({"type": "object"})]]
     seed: int = Field(default=42, ge=0, le=SEED_MAX, description="Everything random comes from it.")
     stop: StopSection = Field(default_factory=StopSection)
-    warmup_ns: Duration = Field(default=0, alias="warmup", description="Load before the measured run, not judged.")
+    warmup_given_ns: Duration = Field(
+        default=0, alias="warmup", description="Load before the measured run, not judged."
+    )
     timeout_ns: Duration = Field(
         default=60_000_000_000, alias="timeout", gt=0, description="Per request, from sending."
     )
@@ -161,8 +164,9 @@ class Scenario(BaseModel):
     drain_given_ns: Duration | None = Field(
         default=None, alias="drain", description="Wait for answers after the last query; null: as long as timeout."
     )
-    cancel: CancelSection | None = Field(
-        default=None, description="Queries to drop after a delay: {share: 0.1, after: 500ms}; null: none."
+    cancel: Cancel | None = Field(
+        default=None,
+        description="Queries to drop after a delay: {share: 0.1, after: 500ms}; recorded: as they were; null: none.",
     )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
@@ -190,7 +194,7 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _cancels_what_lives(self) -> Scenario:
-        if self.cancel is not None and self.cancel.least_ns() >= self.timeout_ns:
+        if isinstance(self.cancel, CancelSection) and self.cancel.least_ns() >= self.timeout_ns:
             least, most = format_duration(self.cancel.least_ns()), format_duration(self.timeout_ns)
             raise ValueError(
                 f"cancel.after {least} is not below timeout {most}: no request lives that long. Shorten it"
@@ -202,6 +206,28 @@ class Scenario(BaseModel):
         if self.cancel is not None and self.mode == "accuracy":
             raise ValueError("cancel takes answers away that mode accuracy compares. Leave one of them out")
         return self
+
+    @model_validator(mode="after")
+    def _copies_of_its_load(self) -> Scenario:
+        load, depth = (getattr(self.params, name, None) for name in ("load", "share_depth"))
+        found = tuple(getattr(self.source, name, None) for name in ("copies", "share_depth"))
+        if load is not None and None not in found and found != (needed := (math.ceil(load), depth)):
+            raise ValueError(
+                f"source has copies {found[0]} and share_depth {found[1]}, and params.load and params.share_depth need "
+                f"{needed[0]} and {needed[1]}. Write these, or give --load and --share-depth, which set both"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> Scenario:
+        if self.warmup_given_ns and kinds()[self.kind].lead(self.params):
+            raise ValueError("params.prehistory is the warm-up already, and warmup is given too. Leave one of them out")
+        return self
+
+    @property
+    def warmup_ns(self) -> int:
+        """Load before the measured run, not judged."""
+        return self.warmup_given_ns or kinds()[self.kind].lead(self.params)
 
     @property
     def drain_ns(self) -> int:
@@ -228,6 +254,21 @@ class Scenario(BaseModel):
         """When queries come at a fixed interval with a deadline each (``multi_stream`` with ``frame_interval``)."""
         return kinds()[self.kind].frame(self.params)
 
+    def notes(self) -> Sequence[str]:
+        """What a reader of its report should know of the load. Raises ``ScenarioError``."""
+        return kinds()[self.kind].notes(self.params, self.seed)
+
+    def originals(self) -> Iterator[Mapping[str, IntArray]] | None:
+        """What each of its samples was like when it was recorded, in the plan's order; None: nobody knows."""
+        return kinds()[self.kind].originals(self.params, self.stop.stop(), self.seed)
+
+    @property
+    def cancels(self) -> Section | None:
+        """Which queries are dropped, and when. Raises ValueError where ``recorded`` finds nothing recorded."""
+        if self.cancel != "recorded":
+            return self.cancel
+        return kinds()[self.kind].gave_up(self.params, self.seed)
+
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
         return self.blocks(n_samples).whole()
@@ -239,6 +280,7 @@ class Scenario(BaseModel):
     def _pieces(self, kind: Kind, n_samples: int) -> Iterator[Plan]:
         stop = self.stop.stop()
         try:
+            _ = self.cancels
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:
@@ -248,11 +290,11 @@ class Scenario(BaseModel):
         except ValueError as error:
             raise ScenarioError([f"{self.name}: {error}."]) from error
 
-    def build_warmup(self, n_samples: int) -> Plan | None:
+    def build_warmup(self, n_samples: int) -> Plan | Blocks | None:
         """The plan before t0, or None. Its query ids start at 0 again. Raises ``ScenarioError``."""
         if not self.warmup_ns:
             return None
-        warmup = Warmup(self.warmup_ns, n_samples, child(self.seed, "warmup"), self.workers)
+        warmup = Warmup(self.warmup_ns, n_samples, child(self.seed, "warmup"), self.workers, self.seed)
         try:
             return kinds()[self.kind].warmup(self.params, warmup)
         except ScenarioError:

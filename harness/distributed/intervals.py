@@ -154,8 +154,9 @@ def marking(scenario: Scenario, plan: Extent) -> Callable[[Records], Records]:
     """How queries that the scenario cancels on purpose are set apart."""
     if not scenario.cancel:
         return lambda records: records
+    section = scenario.cancels
     return lambda records: cancelled.marked(
-        records, cancellation.chosen(scenario.cancel, scenario.seed, plan, records["query_id"])
+        records, cancellation.chosen(section, scenario.seed, plan, records["query_id"])
     )
 
 

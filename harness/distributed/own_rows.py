@@ -57,7 +57,7 @@ class OwnRows:
         assert share is not None
         facts = ended(facts_of(scenario, plan, share), members)
         faults = map(redact, [*deaths(members), *facts.worker_faults])
-        chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
+        chosen = partial(cancellation.chosen, scenario.cancels, scenario.seed, plan) if scenario.cancel else None
         facts = replace(facts, worker_faults=tuple(faults))
         payloads = of_payloads(scenario, scenario.source_object()) if scenario.labels else None
         given = directory, manifest, public, plan.pieces, members, facts, chosen, share.dealing

@@ -75,12 +75,13 @@ def client_of(spec: Mapping[str, Any], clock: Clock) -> Client:
 
 def lanes(spec: Mapping[str, Any], scenario: Scenario, n_samples: int) -> tuple[Blocks, Blocks | None]:
     """The whole plan, and this worker's part of the warm-up."""
-    plan, warmup = scenario.blocks(n_samples).held(), scenario.build_warmup(n_samples)
+    plan, before = scenario.blocks(n_samples).held(), scenario.build_warmup(n_samples)
     index, shards = int(spec["shard"]), int(spec["shards"])
+    warmup = cut(before) if isinstance(before, Plan) else before
     # A closed warm-up with fewer slots than workers is left to the first ones.
-    if warmup is None or (warmup.cyclic and (warmup.max_in_flight or 1) < shards and index):
+    if warmup is None or (warmup.head.cyclic and (warmup.head.max_in_flight or 1) < shards and index):
         return plan, None
-    return plan, cut(warmup).shard(index, shards, spec["dealing"])
+    return plan, warmup.shard(index, shards, spec["dealing"])
 
 
 def portion_of(client: Client, source: PayloadSource, needed: npt.NDArray[np.bool_]) -> int | None:

@@ -131,7 +131,7 @@ class Worker:
             self._fed = {int(at): Fed(self._spec, lane, at == Phase.WARMUP, portion) for at, lane in feeds.items()}
             for fed in self._fed.values():
                 fed.wait()
-        cancel = partial(cancellation.rows, scenario.cancel, scenario.seed)
+        cancel = partial(cancellation.rows, scenario.cancels, scenario.seed)
         load = Load(
             mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel, self._fed,
             int(self._spec.get("first_query", 0)),

@@ -33,7 +33,7 @@ from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled as bundled_server
-from plimsoll.harness.run import mixture
+from plimsoll.harness.run import mixture, originals
 from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
@@ -131,6 +131,10 @@ class Part:
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
         if self._name:
             self.manifest |= {"class": self._name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
+        try:
+            await asyncio.to_thread(originals.leave, job.directory.path, scenario)
+        except OSError as error:
+            self._notice(f"warning: {originals.NAME} could not be written ({error.strerror}): no latencies as recorded")
         self.ahead.prepare(self.manifest, job.public, self.plan.pieces, self._planned(), workforce.dealing)
 
     async def _look_around(self) -> None:
@@ -199,7 +203,7 @@ class Part:
         job, plan, workforce, cancel = self.job, self.plan, self.workforce, self.job.scenario.cancel
         if await workforce.concluded(job.directory.path, self.manifest, job.public, plan.pieces, facts):
             return open_sealed(job.directory.path, left=True)
-        chosen = partial(cancellation.chosen, cancel, job.scenario.seed, plan) if cancel else None
+        chosen = partial(cancellation.chosen, job.scenario.cancels, job.scenario.seed, plan) if cancel else None
         payloads = of_payloads(job.scenario, self.source)
         members, dealing, pieces = workforce.members, workforce.dealing, plan.pieces
         return seal(

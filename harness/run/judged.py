@@ -13,7 +13,7 @@ from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
-from plimsoll.harness.run import retention
+from plimsoll.harness.run import originals, retention
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, away, make_room
 from plimsoll.reports import report as reporting
@@ -98,7 +98,8 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     judged = slo_judge(
         sealed.records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes
     )
-    report = reporting.build(manifest, sealed.scenario, sealed.records, judged, by)
+    recorded = originals.load(sealed.directory.path)
+    report = reporting.build(manifest, sealed.scenario, sealed.records, judged, recorded, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 
 

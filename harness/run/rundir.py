@@ -30,7 +30,7 @@ from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import tidy, whole, write_json
-from plimsoll.harness.run import accounts, mixture, plan_file, retention
+from plimsoll.harness.run import accounts, mixture, originals, plan_file, retention
 from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.labelling import Known
 from plimsoll.harness.run.sealing import Missing, Rows
@@ -210,6 +210,9 @@ def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OS
             facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
             moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
             write(moved)
+            if (path / originals.NAME).is_file():
+                with files.opened(path / originals.NAME) as beside:
+                    whole(folder / originals.NAME, partial(shutil.copyfileobj, beside))
             return moved
         except OSError as second:
             tried.append(f"{place} ({second.strerror})")

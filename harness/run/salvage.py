@@ -186,7 +186,13 @@ def _chosen(scenario: Mapping[str, Any], plan: Extent) -> Callable[[IntArray], B
     """Which queries the scenario cancels on purpose, as ``seal`` wants to know it."""
     if not scenario.get("cancel"):
         return None
-    section = cancellation.CancelSection.model_validate(scenario["cancel"])
+    section: cancellation.Section | None
+    if scenario["cancel"] == "recorded":
+        from plimsoll.scenarios.spec import parse
+
+        section = parse(scenario).cancels
+    else:
+        section = cancellation.CancelSection.model_validate(scenario["cancel"])
     return partial(cancellation.chosen, section, int(scenario["seed"]), plan)
 
 

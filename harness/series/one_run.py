@@ -329,9 +329,11 @@ def _checked(job: Job, notice: Callable[[str], None], workforce: Workforce | Non
         notice(said)
     # What this host can hold says nothing of the hosts of a fleet.
     checked = check_host(job, plan=plan) if workforce is None else HostCheck((), {})
-    for text in checked.warnings:
+    told = [*scenario.notes(), *checked.warnings]
+    for text in told:
         notice(f"warning: {text}")
-    job = replace(job, foreseen={**job.foreseen, **checked.manifest})
+    manifest = checked.manifest if not told else {**checked.manifest, "foreseen": told}
+    job = replace(job, foreseen={**job.foreseen, **manifest})
     if checked.workers in (None, scenario.workers):
         return job
     notice(
@@ -367,7 +369,7 @@ def _tidy(directory: RunDirectory) -> None:
         if log.exists() and not log.stat().st_size:
             log.unlink()
     if not segment_files(directory.segments) and not directory.file("manifest.json").is_file():
-        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml"):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml", "originals.parquet"):
             directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()

@@ -11,6 +11,7 @@ import sys
 import traceback
 from importlib import import_module
 from inspect import cleandoc
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from plimsoll.harness.verbs.flags import Verb
 #: computes.
 VERBS = {
     **dict.fromkeys(("run", "agent", "replay"), "run"),
+    "import": "import_",
     "plan": "plan",
     **dict.fromkeys(("gate", "report"), "gate"),
     **dict.fromkeys(("compare", "bakeoff"), "compare"),
@@ -93,13 +95,13 @@ def command_line(verb: str | None = None) -> typer.Typer:
     app.callback()(_root)
     for name in [verb] if verb in VERBS else VERBS:
         file = import_module(f"plimsoll.harness.verbs.{VERBS[name]}")
-        found = getattr(file, name)
+        found = getattr(file, f"{name}_" if iskeyword(name) else name)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             # The list of verbs keeps a line's end as it is.
             text = re.sub(r"(?<!\n)\n(?!\n)", " ", cleandoc(found.__doc__))
-            app.command(cls=getattr(file, "Command", None), help=text)(found)
+            app.command(name, cls=getattr(file, "Command", None), help=text)(found)
     inside = [group.typer_instance.registered_commands for group in app.registered_groups if group.typer_instance]
     for command in sum(inside, app.registered_commands):
         command.cls = command.cls if issubclass(command.cls or Verb, Verb) else Verb

@@ -6,6 +6,7 @@
 import json
 import re
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from plimsoll.harness.verbs.cli import command_line
 from plimsoll.harness.verbs.flags import EXAMPLES, groups, is_long, value_of
 from plimsoll.reports import report
 from plimsoll.reports.models import comparison_parts as comparison
+from plimsoll.scenarios.samples.traces import formats
 from plimsoll.scenarios.spec import json_schema
 from plimsoll.scenarios.text.fields import format_duration
 
@@ -29,6 +31,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 #: Tables of options that several protocols share, by the heading that they stand under.
 SHARED: dict[str, type[BaseModel]] = {"How it connects": GrpcOptions, "Live audio": AudioOptions}
 _HEAD = "| option | default | meaning |\n|---|---|---|\n"
+_FORMATS = "| format | what it is | known by | times | takes | leaves out | fills |\n|---|---|---|---|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)+")
 
 _EXITS = {
@@ -123,6 +126,22 @@ def _options(model: type[BaseModel] | None, found: re.Match[str]) -> str:
     return f"{_HEAD}{rows}"
 
 
+def format_table(text: str) -> str:
+    """The page of recordings, with its table of formats made anew."""
+    rows = ""
+    for name, one in formats().items():
+        more = f"; blocks of {one.block_tokens} tokens" if one.block_tokens and name != "plimsoll" else ""
+        more += "; a turn's length contains those before it" if one.cumulative else ""
+        fills = [column for column in one.columns if column != "parent"] + [f"label {label}" for label in one.labels]
+        cells = one.summary + more, one.sign, one.unit, _listed(one.takes), _listed(one.leaves), _listed(fills)
+        rows += f"| `{name}` | {' | '.join(cells)} |\n"
+    return re.sub(re.escape(_FORMATS) + r"(?:\|.*\n)*", lambda _: _FORMATS + rows, text)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "-"
+
+
 def shown(name: str, field: Any) -> str:
     """A field's default as the tables write it."""
     if field.is_required():
@@ -143,6 +162,7 @@ def pages() -> dict[Path, str]:
     return {
         PAGE: render(),
         **{path: option_tables(path.read_text("utf-8")) for path in sorted(PAGE.parent.glob("protocols*.md"))},
+        PAGE.parent / "recordings.md": format_table((PAGE.parent / "recordings.md").read_text("utf-8")),
         PAGE.parent / "scenario.schema.json": json.dumps(json_schema(), indent=1) + "\n",
         PAGE.parent / "comparison.schema.json": json.dumps(comparison.json_schema(), indent=1) + "\n",
         PAGE.parent / "report.schema.json": json.dumps(report.json_schema(), indent=1) + "\n",

@@ -145,7 +145,37 @@ Pace = Annotated[
 ]
 Cancel = Annotated[
     str | None,
-    typer.Option(metavar="SHARE:AFTER", help="Drop a share of the queries after a delay: 10%:500ms. Default: none."),
+    typer.Option(
+        metavar="SHARE:AFTER",
+        help="Drop a share of the queries after a delay: 10%:500ms; recorded: as they were. Default: none.",
+    ),
+]
+Prehistory = Annotated[
+    str | None,
+    typer.Option(metavar="D", help="Send what came so long before the window first, and do not judge it."),
+]
+Spread = Annotated[
+    bool,
+    typer.Option("--spread", help="Put the requests of one tick of a coarse clock at random times until the next."),
+]
+Load = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="3: thrice as much traffic, whole sessions again; 0.5: half of the sessions."),
+]
+ShareDepth = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Tokens that a copied prompt shares with the recorded one. Default: 512."),
+]
+TraceFormat = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The recording's format, where it is not plain. Default: by what is in it."),
+]
+TimeUnit = Annotated[
+    str | None, typer.Option(metavar="UNIT", help="Of times that are numbers, of csv and jsonl: s, ms, us, ns.")
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(metavar="K=NAME", help="What a column of csv or jsonl is called: latency=took_s. Repeatable."),
 ]
 CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="More certificate authorities (PEM).")]
 Live = Annotated[
@@ -321,7 +351,18 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "More about the load": (
             *("mode", "reference", "arrival", "trace", "speed", "window", "cancel", "max_duration", "seed", "workers"),
-            *("retries", "warmup", "keep"),
+            *(
+                "prehistory",
+                "spread",
+                "load",
+                "share_depth",
+                "trace_format",
+                "time_unit",
+                "column",
+                "retries",
+                "warmup",
+                "keep",
+            ),
         ),
         "More about objectives": ("goodput", "confidence", "production_rate"),
         "Connection": (
@@ -351,8 +392,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "plan": ("plimsoll plan chat.yaml --slo 'p99(ttft) <= 200ms'",),
         "replay": (
             "plimsoll replay runs/mine --speed 2 --url http://127.0.0.1:8000",
-            "plimsoll replay trace.jsonl --window 10m..20m --url http://127.0.0.1:8000",
+            "plimsoll replay trace.jsonl --describe",
+            "plimsoll replay trace.jsonl --window 10m..20m --prehistory 5m --url http://127.0.0.1:8000",
         ),
+        "import": ("plimsoll import azure.csv --out trace.jsonl",),
         "gate": ("plimsoll gate runs/mine --slo 'p99(ttft) <= 200ms' --format junit=slo.xml",),
         "report": ("plimsoll report runs/mine --format markdown=-",),
         "capacity": ("plimsoll capacity line --target-rate 200 --price 4.10 --growth 30%",),

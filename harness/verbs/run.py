@@ -64,6 +64,13 @@ def run(
     window: Annotated[
         str | None, typer.Option(metavar="A..B", help="Only this part of the recording: 10m..20m.")
     ] = None,
+    prehistory: shared.Prehistory = None,
+    spread: shared.Spread = False,
+    load: shared.Load = None,
+    share_depth: shared.ShareDepth = None,
+    trace_format: shared.TraceFormat = None,
+    time_unit: shared.TimeUnit = None,
+    column: shared.Column = None,
     cancel: shared.Cancel = None,
     duration: Annotated[
         str | None,
@@ -119,6 +126,8 @@ def run(
     flags: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
         "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
+        "prehistory": prehistory, "spread": spread or None, "load": load, "share_depth": share_depth,
+        **read_as(trace_format, time_unit, column),
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
         "retries": retries, "keep": keep,
@@ -148,11 +157,20 @@ def replay(
     ],
     speed: Annotated[float | None, typer.Option(help="How many times as fast as it was recorded.")] = None,
     window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m.")] = None,
+    prehistory: shared.Prehistory = None,
+    spread: shared.Spread = False,
+    load: shared.Load = None,
+    share_depth: shared.ShareDepth = None,
+    trace_format: shared.TraceFormat = None,
+    time_unit: shared.TimeUnit = None,
+    column: shared.Column = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Say what is in it, and send nothing.")] = False,
     max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
     model: Annotated[str | None, typer.Option(help="Model name to ask for. Default: the run's.")] = None,
     option: shared.ProtocolOption = None,
+    seed: shared.Seed = None,
     workers: shared.Workers = None,
     retries: shared.Retries = None,
     keep: shared.Keep = None,
@@ -180,8 +198,19 @@ def replay(
     from plimsoll.harness.series.one_run import run_job
 
     base = _scenario_of(Path(recording))
+    shape: dict[str, Any] = {
+        "trace": str(Path(recording).resolve()), "speed": speed, "window": window, "prehistory": prehistory,
+        "spread": spread or None, "load": load, "share_depth": share_depth, "seed": seed,
+        **read_as(trace_format, time_unit, column),
+    }  # fmt: skip
+    if describe:
+        from plimsoll.harness.outlook.recorded import describe as say
+
+        with shared.errors_too(json_):
+            say(shape, format or [], json_)
+        return
     flags: dict[str, Any] = {
-        "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
+        **shape, "kind": "replay",
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
         "retries": retries, "keep": keep, "warmup": warmup, "timeout": timeout,
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
@@ -288,6 +317,11 @@ def yaml_values(given: dict[str, str]) -> dict[str, Any]:
     except ValueError as error:
         raise HarnessFault(f"--option: a value is {error}. Quote it") from None
     return found
+
+
+def read_as(form: str | None, unit: str | None, columns: list[str] | None) -> dict[str, Any]:
+    """The flags on how a recording is read. Raises HarnessFault."""
+    return {"format": form, "time_unit": unit, "columns": yaml_values(pairs(columns or [], "=", "--column")) or None}
 
 
 def paced(options: dict[str, Any], pace: str | None) -> dict[str, Any]:

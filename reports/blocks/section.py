@@ -22,19 +22,21 @@ from plimsoll.reports import sections as folder
 from plimsoll.reports.blocks.document import Block
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.plugin import PluginError, all_at_once, announced, guarded, loaded, misfit
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import IntArray, Records
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """What the parts of a report are made of. ``manifest`` and ``scenario`` are the documents of the run directory;
-    ``by``: the labels that it is to be split by.
+    """What the parts of a report are made of. ``manifest`` and ``scenario`` are the documents of the run directory,
+    ``originals`` columns of a replay: what its requests were like when they were recorded; ``by``: the labels that it
+    is to be split by.
     """
 
     records: Records
     judged: Judged
     manifest: Mapping[str, Any]
     scenario: Mapping[str, Any]
+    originals: Mapping[str, IntArray] | None = None
     by: Sequence[str] = ()
 
     @property

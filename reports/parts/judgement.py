@@ -153,16 +153,22 @@ def cancellation_part(found: Cancelled | None) -> Cancellation | None:
     return None if found is None else part(Cancellation, found)
 
 
-def cancellation_notes(found: Cancelled | None) -> list[str]:
+def cancellation_notes(found: Cancelled | None, recorded: bool = False) -> list[str]:
     """For the reader of any format: nothing is left out in silence."""
     if found is None:
         return []
     dropped = found.by_status.get(Status.CANCELLED.name, 0)
     early = [f"{number} {name}" for name, number in found.by_status.items() if name != Status.CANCELLED.name]
     before = f", {found.chosen - dropped} were over before their time ({', '.join(early)})" if early else ""
+    how, rest = "chosen at random, before the run, to be cancelled", "a random part of the load"
+    if recorded:
+        how, rest = (
+            "given up when they were recorded, and now likewise",
+            "those whose users waited then, no random part",
+        )
     return [
-        f"{found.chosen} of {found.of} requests were chosen at random, before the run, to be cancelled: {dropped} "
-        f"were{before}. None of them is in any metric, ratio or objective; the others are a random part of the load"
+        f"{found.chosen} of {found.of} requests were {how}: {dropped} were{before}. None of them is in any metric, "
+        f"ratio or objective; the others are {rest}"
     ]
 
 

@@ -2,27 +2,32 @@
 
 ``trace`` is a file (see ``scenarios/samples/traces.py`` for the formats) or a run directory, whose incident it repeats:
 the same queries with the same samples at the same times. The window is cut by the recording's own time, then its first
-request is put at 0 and every gap divided by ``speed``. With source ``trace`` of the same file request i has the lengths
-and shared prefixes of row i; with any other source only the times are the recording's. The recording's length is the
-run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
+request is put at 0 and every gap divided by ``speed``. ``load`` and ``spread`` say how many requests there are and when
+(``scenarios/samples/reshaping.py``), before the window is cut. With source ``trace`` of the same file request i has the
+lengths and shared prefixes of row i; with any other source only the times are the recording's. The recording's length
+is the run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import lru_cache
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from plimsoll.scenarios.loops import open_plan
+from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
 from plimsoll.scenarios.plugins import Kind, Warmup
-from plimsoll.scenarios.samples.recording import Recording, Trace
-from plimsoll.scenarios.samples.traces import Columns, Format, Unit, read
+from plimsoll.scenarios.samples.census import census, cut
+from plimsoll.scenarios.samples.recording import Recording, scratch
+from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
+from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
@@ -50,13 +55,38 @@ class ReplayParams(BaseModel):
 
     model_config = STRICT
     trace: FileName | None = Field(default=None, description="A trace file, or a run directory. Always needed.")
-    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    format: FormatName = Field(default="auto", description="auto, or a format of recordings.")
     columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
     time_unit: Unit = Field(
         default="s", description="Unit of a time that is a number, of jsonl and csv: s, ms, us, ns."
     )
     speed: float = Field(default=1.0, gt=0, le=1_000_000, allow_inf_nan=False, description="2: twice as fast.")
     window: Window = Field(default_factory=Window, description="{start: 10m, end: 20m} of the recording.")
+    prehistory: Duration = Field(default=0, description="So much of what came before the window is its warm-up.")
+    spread: bool = Field(
+        default=False, description="Put the requests of one tick of a coarse clock at random times until the next."
+    )
+    load: float = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="3: thrice as much traffic; 0.5: half the sessions.",
+    )
+    share_depth: int = Field(
+        default=SHARED_TOKENS,
+        ge=0,
+        description="Tokens that copies of a prompt share with it; as the source's.",
+    )
+
+    @model_validator(mode="after")
+    def _has_prehistory(self) -> ReplayParams:
+        if self.prehistory > self.window.start_ns:
+            raise ValueError(
+                f"prehistory {format_duration(self.prehistory)} is longer than what comes before the window, which "
+                f"starts at {format_duration(self.window.start_ns)}. Shorten it, or begin the window later"
+            )
+        return self
 
 
 #: A year. Due times hold some 292.
@@ -65,66 +95,139 @@ _LONGEST_NS = 365 * 86_400 * 10**9
 
 def _blocks(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
     require_samples(n_samples)
-    if params.trace is None:
-        raise ValueError("params.trace is not given. Name the file or run directory to replay (--trace)")
-    recording = read(Path(params.trace), "params.trace", params.format, params.columns, params.time_unit)
-    payloads = _payloads(recording, n_samples, seed)
-    begin, end = _within(recording, params.window)
-    n = _counted(recording, begin, end)
+    replayed = _replayed(params, seed)
+    payloads = _payloads(replayed, n_samples, seed)
+    n, first_ns, last_ns = replayed.extent
     n = n if stop.max_queries is None else min(n, stop.max_queries)
     stop = replace(stop, min_queries=min(stop.min_queries, n), min_duration_ns=0)
-    made, first_ns = 0, int(recording.rows(begin, begin + 1).at_ns[0])
-    lasts_ns = (int(recording.rows(end - 1, end).at_ns[0]) - first_ns) / params.speed
+    lasts_ns = (last_ns - first_ns) / params.speed
     if lasts_ns > _LONGEST_NS:
         raise ValueError(
             f"params.speed: at {params.speed:g} the recording lasts {lasts_ns / _LONGEST_NS:,.3g} years. Give a larger "
             "one, or a window of less than a year"
         )
-    for row, rows, begins in recording.queries(begin, end, BLOCK):
-        bounds = np.append(begins, len(rows))[: n - made + 1]
-        begins, m = bounds[:-1], int(bounds[-1])
-        at = rows.at_ns[begins]
-        yield Plan(
-            due_ns=np.rint((at - first_ns) / params.speed).astype(np.int64),
-            query_id=np.arange(made, made + len(begins)),
-            offsets=bounds,
-            sample_ix=np.arange(m) - np.repeat(begins, np.diff(bounds)),
-            payload_ix=payloads(row, rows, m),
-            after=np.full(len(begins), -1),
-            stop=stop,
-            seed=seed,
-            open_loop=True,
-            check=False,
-        )
-        made += len(begins)
+    made = 0
+    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+        piece = _plan(some, made, n, payloads, stop, seed)
+        yield replace(piece, due_ns=_due(piece.due_ns, first_ns, params.speed), check=False)
+        made += piece.n_queries
         if made >= n:
             return
 
 
-@lru_cache(maxsize=1)  # whoever asks for a plan's first piece gets it without another pass
-def _counted(recording: Recording, begin: int, end: int) -> int:
-    """The queries of this part."""
-    if not recording.grouped:
-        return end - begin
-    return sum(len(begins) for _, _, begins in recording.queries(begin, end, BLOCK))
+def _due(at_ns: IntArray, first_ns: int, speed: float) -> IntArray:
+    return np.rint((at_ns - first_ns) / speed).astype(np.int64)
 
 
-def _within(recording: Recording, window: Window) -> tuple[int, int]:
-    """Its rows: from, and to."""
-    end = len(recording) if window.end_ns is None else recording.before(window.end_ns)
-    begin = recording.before(window.start_ns)
-    if begin >= end:
+def _plan(some: _Queries, made: int, most: int, payloads: _Payloads, stop: Stop, seed: int) -> Plan:
+    """The first queries of these, due by the recording's own time; ``made`` of at most ``most`` were before them."""
+    bounds = some.bounds[: most - made + 1]
+    begins, m = bounds[:-1], int(bounds[-1])
+    return Plan(
+        due_ns=some.at_ns[: len(begins)],
+        query_id=np.arange(made, made + len(begins)),
+        offsets=bounds,
+        sample_ix=np.arange(m) - np.repeat(begins, np.diff(bounds)),
+        payload_ix=payloads(some, m),
+        after=np.full(len(begins), -1),
+        stop=stop,
+        seed=seed,
+        open_loop=True,
+        check=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """Consecutive queries: when, where their samples begin and the last ends, the recording's row that each sample is,
+    which copy of it, and the sample of its source that a run of ours sent.
+    """
+
+    at_ns: IntArray
+    bounds: IntArray
+    row: IntArray
+    copy: IntArray
+    sent: IntArray | None
+
+
+_Payloads = Callable[[_Queries, int], IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """A recording in the shape in which it is replayed. ``extent``: queries of the window, its first and last time."""
+
+    recording: Recording
+    shape: Shape
+    end_ns: int
+    extent: tuple[int, int, int]
+
+    def queries(self, begin_ns: int, end_ns: int) -> Iterator[_Queries]:
+        """Those from then to before then, by the recording's own time."""
+        return _queries(self.recording, self.shape, begin_ns, end_ns)
+
+
+def _queries(recording: Recording, shape: Shape, begin_ns: int, end_ns: int) -> Iterator[_Queries]:
+    if not shape.plain:
+        for part in placed(recording, shape, begin_ns, end_ns):
+            yield _Queries(part.at_ns, np.arange(len(part.row) + 1), part.row, part.copy, None)
+        return
+    begin, end = (recording.before(each_ns) for each_ns in (begin_ns, end_ns))
+    for row, rows, begins in recording.queries(begin, end, BLOCK):
+        n, bounds = len(rows), np.append(begins, len(rows))
+        yield _Queries(rows.at_ns[begins], bounds, np.arange(row, row + n), np.zeros(n, np.int64), rows.payload_ix)
+
+
+def recording_of(params: ReplayParams) -> Recording:
+    """What is to be replayed. Raises ``ScenarioError``, and ValueError where none is named."""
+    if params.trace is None:
+        raise ValueError("params.trace is not given. Name the file or run directory to replay (--trace)")
+    return read(Path(params.trace), "params.trace", params.format, params.columns, params.time_unit)
+
+
+def _replayed(params: ReplayParams, seed: int) -> _Replayed:
+    recording, window = recording_of(params), params.window
+    if not recording.timed:
+        raise ValueError(
+            "params.trace: its requests don't say when they came, so it can't be replayed. Use its conversations as a "
+            "source, and a kind that has arrivals of its own: server"
+        )
+    shape = Shape(params.load, params.spread, params.share_depth, seed)
+    if recording.grouped and not shape.plain:
+        raise ValueError(
+            "params.load and params.spread: a run directory holds samples of one source and times to the nanosecond. "
+            "Leave them out, or make a trace of it first: plimsoll import RUN --out trace.jsonl"
+        )
+    if params.spread:
+        shape = replace(shape, tick_ns=clock(recording).grain_ns)
+    end_ns = recording.last_ns + 1 + _LONGEST_NS if window.end_ns is None else window.end_ns
+    extent = _extent(recording, shape, window.start_ns, end_ns)
+    if not extent[0]:
         raise ValueError(
             f"params.window holds no request: the recording lasts {recording.last_ns / 1e9:.6g} s. Give a part with "
             "some"
         )
-    return begin, end
+    return _Replayed(recording, shape, end_ns, extent)
 
 
-def _payloads(recording: Recording, n_samples: int, seed: int) -> Callable[[int, Trace, int], IntArray]:
-    """The samples of the first so many of these rows, the first of which is number ``row``: what a run of ours sent,
-    row by row of the same file, else at random.
+@lru_cache(maxsize=1)  # whoever asks for a plan's first piece gets it without another pass
+def _extent(recording: Recording, shape: Shape, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
+    """The queries of this part, its first time and its last."""
+    if shape.plain and not recording.grouped:
+        begin, end = (recording.before(each_ns) for each_ns in (begin_ns, end_ns))
+        times = [int(recording.times(row, row + 1)[0]) for row in (begin, end - 1) if begin < end]
+        return end - begin, *(times or (0, 0))
+    n = first_ns = last_ns = 0
+    for some in _queries(recording, shape, begin_ns, end_ns):
+        n, first_ns, last_ns = n + len(some.at_ns), first_ns if n else int(some.at_ns[0]), int(some.at_ns[-1])
+    return n, first_ns, last_ns
+
+
+def _payloads(replayed: _Replayed, n_samples: int, seed: int) -> _Payloads:
+    """The samples of the first so many of some queries' rows: what a run sent, copy by copy and row by row of the same
+    file, else at random.
     """
+    recording, copies = replayed.recording, replayed.shape.copies
     if recording.grouped:
         most = recording.n_payloads
         if most > n_samples > 1:  # of one sample: somebody asks for times alone
@@ -132,40 +235,143 @@ def _payloads(recording: Recording, n_samples: int, seed: int) -> Callable[[int,
                 f"the run that is replayed used {most} samples and the source has {n_samples}. Give it the source of "
                 "that run"
             )
-        return lambda row, rows, n: _sent(rows)[:n] % n_samples
-    if len(recording) == n_samples:
-        return lambda row, rows, n: np.arange(row, row + n)
+        return lambda some, n: _sent(some)[:n] % n_samples
+    rows = len(recording)
+    if n_samples == rows * copies:
+        return lambda some, n: some.copy[:n] * rows + some.row[:n]
     take, taken = chosen("random", seed, n_samples), 0
 
-    def drawn(row: int, rows: Trace, n: int) -> IntArray:
+    def drawn(some: _Queries, n: int) -> IntArray:
         nonlocal taken
-        while taken < row:  # what comes before the window is drawn too
-            taken += len(take(min(BLOCK, row - taken)))
+        while replayed.shape.plain and taken < some.row[0]:  # what comes before the window is drawn too
+            taken += len(take(min(BLOCK, int(some.row[0]) - taken)))
         taken += n
         return take(n)
 
     return drawn
 
 
-def _sent(rows: Trace) -> IntArray:
-    assert rows.payload_ix is not None  # a run has them
-    return rows.payload_ix
+def _sent(some: _Queries) -> IntArray:
+    assert some.sent is not None  # a run has them
+    return some.sent
 
 
-def _warmup(params: ReplayParams, warmup: Warmup) -> Plan:
-    """Samples at random, evenly, at the mean rate of the part that is replayed."""
-    queries, last_ns = 0, 0
-    for piece in _blocks(params, Stop(1, 0), warmup.n_samples, warmup.seed):
-        queries, last_ns = queries + piece.n_queries, int(piece.due_ns[-1])
-    n = max(1, min(queries, round(queries * warmup.duration_ns / max(last_ns, 1))))
+def _warmup(params: ReplayParams, warmup: Warmup) -> Plan | Blocks:
+    """What came before the window, as it came; else samples at random, evenly, at the mean rate of the part that is
+    replayed.
+    """
+    if params.prehistory:
+        return Blocks(partial(_prehistory, params, warmup))
+    n, first_ns, last_ns = _replayed(params, warmup.root).extent
+    lasts_ns = max(1, round((last_ns - first_ns) / params.speed))
+    n = max(1, min(n, round(n * warmup.duration_ns / lasts_ns)))
     due = np.arange(n) * warmup.duration_ns // n - warmup.duration_ns
     return open_plan(due, choose("random", warmup.seed, n, warmup.n_samples), Stop(n, 0), warmup.seed)
+
+
+def _prehistory(params: ReplayParams, warmup: Warmup) -> Iterator[Plan]:
+    replayed = _replayed(params, warmup.root)
+    payloads, made = _payloads(replayed, warmup.n_samples, warmup.root), 0
+    first_ns, stop = replayed.extent[1], Stop(1, 0)
+    for some in replayed.queries(first_ns - params.prehistory, params.window.start_ns):
+        piece = _plan(some, made, FOREVER, payloads, stop, warmup.seed)
+        yield replace(piece, due_ns=np.minimum(_due(piece.due_ns, first_ns, params.speed), -1), check=False)
+        made += piece.n_queries
+    if not made:
+        yield open_plan(np.empty(0, np.int64), np.empty(0, np.int64), stop, warmup.seed)
+
+
+def parts(params: ReplayParams, seed: int) -> tuple[Shape, Iterator[Placed]]:
+    """The shape that the recording is given, and its requests as they are replayed, at their due times."""
+    replayed = _replayed(params, seed)
+    first_ns = replayed.extent[1]
+    some = (
+        Placed(each.row, each.copy, np.repeat(_due(each.at_ns, first_ns, params.speed), np.diff(each.bounds)))
+        for each in replayed.queries(params.window.start_ns, replayed.end_ns)
+    )
+    return replayed.shape, some
+
+
+def _originals(params: ReplayParams, stop: Stop, seed: int) -> Iterator[Mapping[str, IntArray]] | None:
+    replayed = _replayed(params, seed)
+    return _each_original(params, stop, replayed) if replayed.recording.knows("latency_ns") else None
+
+
+def _each_original(params: ReplayParams, stop: Stop, replayed: _Replayed) -> Iterator[Mapping[str, IntArray]]:
+    recording, made = replayed.recording, 0
+    most = replayed.extent[0] if stop.max_queries is None else stop.max_queries
+    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+        bounds = some.bounds[: most - made + 1]
+        row, sizes = some.row[: bounds[-1]], np.diff(bounds)
+        if not len(row):
+            return
+        base, end = int(row.min()), int(row.max()) + 1
+        found = {name: recording.column(name, base, end)[row - base] for name in ("latency_ns", "ttft_ns", "status")}
+        query = np.repeat(np.arange(made, made + len(sizes)), sizes)
+        place = np.arange(len(row)) - np.repeat(bounds[:-1], sizes)
+        yield {"query_id": query, "sample_ix": place, "at_ns": recording.times(base, end)[row - base], **found}
+        made += len(sizes)
+
+
+def _gave_up(params: ReplayParams, seed: int) -> Callable[[IntArray], IntArray]:
+    delays = _given_up(params, seed)
+    return lambda query_ids: delays[query_ids]
+
+
+@lru_cache(maxsize=1)
+def _given_up(params: ReplayParams, seed: int) -> IntArray:
+    """int64[n]: after how many ns each query was given up, -1 if it was not; in a file where they are many."""
+    replayed = _replayed(params, seed)
+    if not replayed.recording.knows("gave_up_ns"):
+        raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
+    found, made = scratch(replayed.extent[0]), 0
+    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+        row = some.row[some.bounds[:-1]]
+        base = int(row.min())
+        delays = replayed.recording.column("gave_up_ns", base, int(row.max()) + 1)
+        found[made : made + len(row)] = delays[row - base]
+        made += len(row)
+    return found
+
+
+def _notes(params: ReplayParams, seed: int) -> list[str]:
+    """What of the load is not as it was recorded."""
+    replayed = _replayed(params, seed)
+    recording, window, found = replayed.recording, params.window, []
+    if params.spread:
+        found.append(
+            f"replay: requests were put at random times within the {format_duration(replayed.shape.tick_ns)} of the "
+            "recording's clock: nobody knows when in it they came"
+        )
+    if recording.n_sessions:
+        found.append(
+            f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
+            "answer has come before"
+        )
+    if recording.n_sessions and (window.start_ns or window.end_ns is not None):
+        begun, going = cut(recording, window.start_ns, replayed.end_ns)
+        found.append(
+            f"replay: the window cuts {begun:,} recorded sessions that began before it, and {going:,} that go on after"
+        )
+    if params.load != 1:
+        before, after = census(recording), census(recording, replace(replayed.shape, spread=False))
+        pairs = ((name, before.dispersion[name], after.dispersion[name]) for name in before.dispersion)
+        said = ", ".join(f"{b:.3g} before and {a:.3g} after at {n}" for n, b, a in pairs if None not in (a, b))
+        found.append(f"replay: load {params.load:g} resamples whole sessions; dispersion {said or 'unknown'}")
+        if before.hit_share is not None and after.hit_share is not None:
+            found[-1] += f"; ideal prefix hits {before.hit_share:.2%} before and {after.hit_share:.2%} after"
+    return found
+
+
+def _lead(params: ReplayParams) -> int:
+    return math.ceil(params.prehistory / params.speed)
 
 
 def _size(params: ReplayParams, stop: Stop) -> int:
     path = Path(params.trace) if params.trace is not None else None
     file = path / "requests.parquet" if path is not None and path.is_dir() else path
     n = file.stat().st_size // _BYTES_PER_REQUEST if file is not None and file.is_file() else 0
+    n = math.ceil(n * params.load)
     return n if stop.max_queries is None else min(n, stop.max_queries)
 
 
@@ -179,6 +385,10 @@ KIND = Kind(
     warmup=_warmup,
     slots=lambda params: None,
     size=_size,
+    lead=_lead,
+    notes=_notes,
+    originals=_originals,
+    gave_up=_gave_up,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'
     '{"timestamp": 2100, "input_length": 700, "output_length": 4, "hash_ids": [0, 3]}\n',

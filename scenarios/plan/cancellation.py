@@ -4,6 +4,8 @@ Which queries, and after how long, is drawn before the run from the seed, each q
 either engine and whoever reads the run afterwards come to the same ones. The chosen queries are left out of every
 metric as a whole, whatever became of them, and the report counts them by how they ended.
 
+``cancel: recorded`` drops those that a recording's clients gave up, as long after their start as they did.
+
 A cancelled request has status CANCELLED and keeps what had come of its answer; HTTP/1.1 cancels by closing the
 connection. The delay counts from the moment the request was taken up, as ``timeout`` does. The warm-up is not
 cancelled.
@@ -12,6 +14,7 @@ cancelled.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -81,11 +84,25 @@ class CancelSection(BaseModel):
         return 0 if isinstance(self.after, ExponentialDelay) else self.after
 
 
-def delays(section: CancelSection, seed: int, query_ids: IntArray) -> IntArray:
+def _written(value: Any) -> str:
+    return "<recorded>" if isinstance(value, str) else "<cancel>"
+
+
+#: What a scenario may say, and what comes of it: of a recording a delay for each query, looked up.
+Cancel = Annotated[
+    Annotated[CancelSection, Tag("<cancel>")] | Annotated[Literal["recorded"], Tag("<recorded>")],
+    Discriminator(_written),
+]
+Section = CancelSection | Callable[[IntArray], IntArray]
+
+
+def delays(section: Section, seed: int, query_ids: IntArray) -> IntArray:
     """int64[n]: after how many ns each of these queries is cancelled, -1 for those that are not.
 
     Depends on the id alone, not on its place or its neighbours. ``seed`` is the scenario's root seed.
     """
+    if not isinstance(section, CancelSection):
+        return section(query_ids)
     chosen = _uniforms(child(seed, "cancel"), query_ids) < section.share
     u = _uniforms(child(seed, "cancel", "after"), query_ids)
     after = section.after
@@ -98,7 +115,7 @@ def delays(section: CancelSection, seed: int, query_ids: IntArray) -> IntArray:
     return np.where(chosen, np.maximum(np.rint(drawn).astype(np.int64), 0), -1)
 
 
-def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | None:
+def rows(section: Section | None, seed: int, plan: Plan) -> IntArray | None:
     """The delays of a plan's rows (of a shard too), None without cancellation.
 
     A closed loop's queries take their row's.
@@ -108,7 +125,7 @@ def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | Non
     return delays(section, seed, plan.query_id)
 
 
-def chosen(section: CancelSection | None, seed: int, plan: Plan | Extent, query_ids: IntArray) -> npt.NDArray[np.bool_]:
+def chosen(section: Section | None, seed: int, plan: Plan | Extent, query_ids: IntArray) -> npt.NDArray[np.bool_]:
     """bool[n]: which of these queries of the (whole) plan were to be cancelled."""
     if section is None:
         return np.zeros(len(query_ids), np.bool_)

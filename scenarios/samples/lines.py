@@ -26,9 +26,11 @@ def read_lines(path: Path, make: Callable[[Any, str], T], most: int | None = Non
     return [*islice(each_line(path, make, errors), most)], errors
 
 
-def each_line(path: Path, make: Callable[[Any, str], T], errors: list[str]) -> Iterator[T]:
+def each_line(
+    path: Path, make: Callable[[Any, str], T], errors: list[str], opened: Callable[[Path], BinaryIO] = files.opened
+) -> Iterator[T]:
     """The same one by one; problems are ``told``."""
-    with files.opened(path) as lines:
+    with opened(path) as lines:
         for _, _, made in each_place(lines, path, make, errors):
             yield made
 

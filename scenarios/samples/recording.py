@@ -4,10 +4,11 @@ name, so that memory does not grow with it. Only one that was not in order of ti
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
@@ -21,16 +22,36 @@ KEPT, STEP = 1 << 20, 1 << 16
 FILE = np.dtype([("at_ns", "<i8"), ("n_in", "<i4"), ("n_out", "<i4")])
 BLOCKS = np.dtype([*FILE.descr, ("ids", "<i8"), ("ids_len", "<i8")])
 RUN = np.dtype([(name, "<i8") for name in ("at_ns", "n_in", "n_out", "query_id", "sample_ix", "payload_ix")])
+#: Tokens of the prompt that one of Mooncake's hash ids stands for.
+BLOCK_TOKENS = 512
+#: What some files know of a request beside that, each -1 where it is not known of one. ``parent`` is gone when sealed.
+OPTIONAL = {
+    **{"session": "<i8", "parent": "<i8", "turn": "<i4", "think_ns": "<i8", "status": "i1", "gave_up_ns": "<i8"},
+    **{"latency_ns": "<i8", "ttft_ns": "<i8", "images": "<i4", "attempt": "<i4", "bytes_in": "<i8", "bytes_out": "<i8"},
+}
+#: How a request ended, by the numbers that the records of a run of ours have for it.
+STATUSES = ("ok", "http", "grpc", "timeout", "connect", "protocol", "refused", "cancelled", "unfinished", "unsent")
+OK, FAILED, TIMEOUT, CONNECT, REFUSED, CANCELLED = 0, 1, 3, 4, 6, 7
+#: A label of more values is refused: they are held in memory.
+MOST_VALUES = 1 << 16
+#: Before any time.
+_NEVER = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Consecutive requests, in order of time.
 
-    ``at_ns`` int64[n] from the recording's first request, which is at 0; ``n_in`` and ``n_out`` int64[n] in tokens, -1
-    unknown; ``query`` int64[n]: rows with the same one belong to one query (of several samples); ``payload_ix``
-    int64[n]: the sample of its source that a run of ours sent, else None; ``blocks``: per row the ids of its prompt's
-    blocks, else None.
+    ``at_ns`` int64[n] from the recording's first request, which is at 0 (of one that is not ``timed``: as the file has
+    it); ``n_in`` and ``n_out`` int64[n] in tokens, -1 unknown; ``query`` int64[n]: rows with the same one belong to one
+    query (of several samples); ``payload_ix`` int64[n]: the sample of its source that a run of ours sent, else None;
+    ``blocks``: per row the ids of its prompt's blocks, else None.
+
+    The rest is None where the file knows it of no request, and -1 where not of this one: ``session`` (numbered by
+    first appearance) and ``turn`` of it (from 1), ``think_ns`` from the end of the turn before, ``status`` as records
+    have it, ``gave_up_ns`` after its start, when the client cancelled, ``latency_ns`` and ``ttft_ns`` as measured then,
+    ``images`` in the prompt, ``attempt`` (from 0), ``bytes_in`` and ``bytes_out`` of the bodies; ``labels``: name ->
+    what each row has of the texts, and the texts.
     """
 
     at_ns: IntArray
@@ -39,6 +60,18 @@ class Trace:
     query: IntArray
     payload_ix: IntArray | None = None
     blocks: tuple[tuple[int, ...], ...] | None = None
+    session: IntArray | None = None
+    turn: IntArray | None = None
+    think_ns: IntArray | None = None
+    status: IntArray | None = None
+    gave_up_ns: IntArray | None = None
+    latency_ns: IntArray | None = None
+    ttft_ns: IntArray | None = None
+    images: IntArray | None = None
+    attempt: IntArray | None = None
+    bytes_in: IntArray | None = None
+    bytes_out: IntArray | None = None
+    labels: Mapping[str, tuple[IntArray, tuple[str, ...]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -75,31 +108,47 @@ class Spool:
 
 
 class Recording:
-    """Rows are added, then ``sealed``, then read. Raises OSError where there is no room for them."""
+    """Rows are added, then ``sealed``, then read. Raises OSError where there is no room for them.
 
-    def __init__(self, row: np.dtype[Any]) -> None:
-        self._row, self.blocks = row, row == BLOCKS
+    ``timed``: each request says when it came; else they are in the file's order, and times count from their session's
+    start. ``cumulative``: ``n_in`` of a turn contains the turns before it. ``block_tokens``: what one id
+    of a block stands for. ``form``: the format that it was read from.
+    """
+
+    def __init__(self, row: np.dtype[Any] = FILE, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> None:
+        self.blocks, self.grouped = row == BLOCKS, row == RUN  # rows of a run may share a query
+        self._row = np.dtype([*row.descr, *((name, OPTIONAL[name]) for name in columns)])
         self._rows, self._ids = Spool(), Spool()
-        self._keys = ("at_ns", "query_id", "sample_ix") if row == RUN else ("at_ns",)
+        self._keys = ("at_ns", "query_id", "sample_ix") if self.grouped else ("at_ns",)
         self._in_order = True
-        self._last = np.empty(0, row)
+        self.texts: dict[str, dict[str, int]] = {}
+        self.label(labels)
         self._first_ns = 0
-        self.last_ns = 0
-        self.n_payloads = 0
+        self._known: set[str] = set()
+        self.last_ns = self.n_payloads = self.n_sessions = 0
+        self.timed, self.cumulative, self.block_tokens, self.form = True, False, BLOCK_TOKENS, ""
 
     def __len__(self) -> int:
         return self._rows.size // self._row.itemsize
 
-    @property
-    def grouped(self) -> bool:
-        """Rows may share a query."""
-        return self._row == RUN
+    def knows(self, column: str) -> bool:
+        """Some request has it."""
+        return column in self._known
+
+    def label(self, names: Sequence[str]) -> None:
+        """Room for labels, before the first row."""
+        self._row = np.dtype([*self._row.descr, *((f"label:{name}", "<i4") for name in names)])
+        self._last = np.empty(0, self._row)
+        self.texts |= {name: {} for name in names}
 
     def add(self, columns: Mapping[str, Any], ids: Sequence[Sequence[int]] = ()) -> None:
-        """The next rows, and the ids of their blocks."""
+        """The next rows, and the ids of their blocks. Texts of labels become numbers, and keys of sessions too."""
         rows = np.empty(len(columns["at_ns"]), self._row)
-        for name, values in columns.items():
-            rows[name] = values
+        for name in rows.dtype.names or ():
+            if name not in ("ids", "ids_len"):
+                rows[name] = columns.get(name, -1)
+                if name not in FILE.names and (rows[name] > (0 if name == "images" else -1)).any():  # type: ignore[operator]
+                    self._known.add(name)
         if ids:
             texts = [" ".join(map(str, some)).encode() for some in ids]
             rows["ids_len"] = sizes = [*map(len, texts)]
@@ -114,17 +163,99 @@ class Recording:
             self.n_payloads = max(self.n_payloads, int(rows["payload_ix"].max()) + 1)
         self._rows.add(rows.tobytes())
 
+    def codes(self, label: str, values: Sequence[str | None]) -> list[int]:
+        """What these texts of a label are written as. Raises ValueError for too many different ones."""
+        known = self.texts[label]
+        found = [-1 if not value else known.setdefault(value, len(known)) for value in values]
+        if len(known) > MOST_VALUES:
+            raise ValueError(f"{label} has more than {MOST_VALUES:,} different values. Leave it out: columns.ignore.")
+        return found
+
     def sealed(self) -> Recording:
-        """All rows are there: at least one."""
-        if not self._in_order:
+        """All rows are there: at least one. Raises ValueError for turns that come before themselves."""
+        if self.timed and not self._in_order:
             found, rows = self._rows.mapped(self._row), Spool()
             order = np.lexsort([found[key] for key in reversed(self._keys)])
             for begin in range(0, len(found), STEP):
                 rows.add(found[order[begin : begin + STEP]].tobytes())
             self._rows = rows
-        self._first_ns = int(self._read(0, 1)["at_ns"][0])
-        self.last_ns = int(self._read(len(self) - 1, len(self))["at_ns"][0]) - self._first_ns
+        if "session" in self._known:
+            self._number()
+        if self.timed:
+            self._first_ns = int(self._read(0, 1)["at_ns"][0])
+            self.last_ns = int(self._read(len(self) - 1, len(self))["at_ns"][0]) - self._first_ns
         return self
+
+    def _number(self) -> None:
+        """Sessions get numbers, their turns too where the file has none, and thinking the time that it took."""
+        linked = "parent" in self._known
+        keys = scratch(len(self) * (1 + linked))
+        for n, rows in enumerate(self._each()):
+            for k, name in enumerate(("session", "parent")[: 1 + linked]):
+                begin = k * len(self) + n * STEP
+                keys[begin : begin + len(rows)] = rows[name]
+        keys.sort()  # in the file, as all of this: memory does not grow with it
+        keys = _distinct(keys)
+        roots = self._roots(keys) if linked else None
+        number, turns, ended = (scratch(len(keys)) for _ in range(3))
+        number[:], turns[:], ended[:] = -1, 0, _NEVER
+        numbered, count = Spool(), "turn" in (self._row.names or ()) and "turn" not in self._known
+        for rows in self._each():
+            some = np.flatnonzero(rows["session"] != -1)
+            of = np.searchsorted(keys, rows["session"][some])
+            of = of if roots is None else roots[of]
+            new, first = np.unique(of[number[of] < 0], return_index=True)
+            number[new[np.argsort(first)]] = np.arange(len(new)) + self.n_sessions
+            self.n_sessions += len(new)
+            rows["session"][some] = number[of]
+            if len(some):
+                order = np.argsort(of, kind="stable")
+                self._follow(rows, some[order], of[order], turns if count else None, ended)
+            numbered.add(rows.tobytes())
+        self._rows = numbered
+        self._known |= {"turn"} if count else set()
+
+    def _follow(
+        self, rows: npt.NDArray[Any], at: IntArray, of: IntArray, turns: IntArray | None, ended: IntArray
+    ) -> None:
+        """The rows ``at``, session by session ``of``: which turn, and how long after the one before."""
+        begins = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
+        sizes = np.diff(np.append(begins, len(of)))
+        if turns is not None:
+            rows["turn"][at] = turns[of] + np.arange(1, len(of) + 1) - np.repeat(begins, sizes)
+            turns[of[begins]] += sizes
+        if "think_ns" in (rows.dtype.names or ()) and "latency_ns" in self._known:
+            latency, due = rows["latency_ns"][at], rows["at_ns"][at]
+            ends = np.where(latency >= 0, due + latency, _NEVER)
+            before = np.append(_NEVER, ends[:-1])
+            before[begins] = ended[of[begins]]
+            known = (before != _NEVER) & (due >= before) & (rows["think_ns"][at] < 0)
+            rows["think_ns"][at[known]] = (due - before)[known]
+            self._known |= {"think_ns"} if known.any() else set()
+            ended[of[begins]] = ends[begins + sizes - 1]
+
+    def _roots(self, keys: IntArray) -> IntArray:
+        """Of each key the place of the one with which its session began."""
+        root = scratch(len(keys))
+        root[:] = np.arange(len(keys))
+        changed = True
+        while changed:
+            changed = False
+            for rows in self._each():
+                has = rows["parent"] != -1
+                own, of = (np.searchsorted(keys, rows[name][has]) for name in ("session", "parent"))
+                for _ in range(len(own) + 1):
+                    if (root[own] == root[of]).all():
+                        break
+                    root[own] = root[of]
+                    changed = True
+                else:
+                    raise ValueError("some turns come before themselves by their parents. Give a file that is whole.")
+        return root
+
+    def _each(self) -> Iterator[npt.NDArray[Any]]:
+        for begin in range(0, len(self), STEP):
+            yield self._read(begin, min(begin + STEP, len(self))).copy()
 
     def _read(self, begin: int, end: int) -> npt.NDArray[Any]:
         size = self._row.itemsize
@@ -134,14 +265,30 @@ class Recording:
         """This part of it."""
         found = self._read(begin, len(self) if end is None else min(end, len(self)))
         at_ns, n_in, n_out = (found[name].astype(np.int64) for name in ("at_ns", "n_in", "n_out"))
+        more: dict[str, Any] = {
+            name: found[name].astype(np.int64) for name in OPTIONAL if name != "parent" and name in self._known
+        }
+        labels = {
+            name: (found[f"label:{name}"].astype(np.int64), (*texts,)) for name, texts in self.texts.items() if texts
+        }
         if self.grouped:
-            query, payload_ix = found["query_id"].copy(), found["payload_ix"].copy()
-            return Trace(at_ns - self._first_ns, n_in, n_out, query, payload_ix)
-        blocks = None
+            more |= {"query": found["query_id"].copy(), "payload_ix": found["payload_ix"].copy()}
+        else:
+            more["query"] = np.arange(begin, begin + len(found))
         if self._ids.size:
             where = zip(found["ids"].tolist(), found["ids_len"].tolist(), strict=True)
-            blocks = tuple(tuple(map(int, self._ids.read(at, n).split())) for at, n in where)
-        return Trace(at_ns - self._first_ns, n_in, n_out, np.arange(begin, begin + len(found)), None, blocks)
+            more["blocks"] = tuple(tuple(map(int, self._ids.read(at, n).split())) for at, n in where)
+        return Trace(at_ns - self._first_ns, n_in, n_out, labels=labels, **more)
+
+    def times(self, begin: int, end: int) -> IntArray:
+        """When these rows came."""
+        return self.column("at_ns", begin, end) - self._first_ns
+
+    def column(self, name: str, begin: int, end: int) -> IntArray:
+        """What these rows have in a column that the file ``knows``, as it is written; -1 where it knows none."""
+        if name not in (*FILE.names, *self._known):  # type: ignore[misc]
+            return np.full(min(end, len(self)) - begin, -1)
+        return np.asarray(self._read(begin, min(end, len(self)))[name].astype(np.int64))
 
     def before(self, at_ns: int) -> int:
         """How many rows are earlier."""
@@ -180,3 +327,32 @@ def _ascends(keys: Sequence[IntArray]) -> bool:
         falls |= equal & (key[1:] < key[:-1])
         equal = equal & (key[1:] == key[:-1])
     return not bool(falls.any())
+
+
+def key_of(value: object) -> int:
+    """A session's name as a number; two of ten million names get the same one by a chance of 1 in 10^5."""
+    if value is None or value == "":
+        return -1
+    if type(value) is int and 0 <= value < 1 << 62:
+        return value
+    digest = hashlib.blake2b(str(value).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def scratch(n: int) -> IntArray:
+    """Room for so many numbers, in a file without a name where they are many."""
+    if n * 8 <= KEPT:
+        return np.empty(n, np.int64)
+    with tempfile.TemporaryFile(prefix="plimsoll-") as file:
+        return np.asarray(np.memmap(file, np.int64, "w+", shape=(n,)))
+
+
+def _distinct(keys: IntArray) -> IntArray:
+    """Sorted ones, each once, in the same place."""
+    kept = 0
+    for begin in range(0, len(keys), STEP):
+        some = np.unique(keys[begin : begin + STEP])
+        some = some[1:] if kept and some[0] == keys[kept - 1] else some
+        keys[kept : kept + len(some)] = some
+        kept += len(some)
+    return keys[:kept]

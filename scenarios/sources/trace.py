@@ -3,7 +3,9 @@
 Row i of the trace (in order of time) is sample i: a prompt of its length, asking for an answer of its length. Where
 rows have ids of their prompt's blocks (Mooncake's ``hash_ids``, one per 512 tokens) each id has a text of its own, so
 that prompts share exactly the prefixes that the recorded ones shared; without ids no two prompts are alike. A recorded
-length of 0 is asked for as 1, and an unknown one takes the default.
+length of 0 is asked for as 1, and an unknown one takes the default; of a log, which knows bytes only, the prompt has
+as many. Sample i + n k, of a trace of n rows, is copy k of row i: as long, with other words behind the first
+``share_depth`` tokens.
 """
 
 from dataclasses import dataclass
@@ -16,8 +18,10 @@ from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, Format, Unit, read
+from plimsoll.scenarios.samples.reshaping import SHARED_TOKENS
+from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.samples.words import text
+from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, FileName
 
 
@@ -27,7 +31,7 @@ class TraceSource(BaseModel):
     model_config = STRICT
     kind: Literal["trace"] = "trace"
     path: FileName = Field(description="A trace file, or a run directory; relative to the scenario file's folder.")
-    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    format: FormatName = Field(default="auto", description="auto, or a format of recordings.")
     columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
     time_unit: Unit = Field(default="s", description="Unit of a time that is a number, of jsonl and csv.")
     prompt_tokens: int = Field(
@@ -39,6 +43,12 @@ class TraceSource(BaseModel):
     max_prompt_tokens: int | None = Field(default=None, ge=1, description="Longer prompts are cut to this.")
     max_output_tokens: int | None = Field(default=None, ge=1, description="Longer answers are asked for as this.")
     unit: Literal["tokens", "bytes"] = Field(default="tokens", description="bytes: prompt lengths are exact bytes.")
+    copies: int = Field(default=1, ge=1, le=1000, description="As many as `params.load` asks for, rounded up.")
+    share_depth: int = Field(
+        default=SHARED_TOKENS,
+        ge=0,
+        description="Copies of a prompt begin alike up to here, in tokens, to whole blocks.",
+    )
     tokens_per_word: float = Field(default=1.3, gt=0.1, le=20, description="Of the endpoint's tokenizer, about.")
 
 
@@ -51,28 +61,35 @@ class _Prompts:
     recording: Recording
 
     def __len__(self) -> int:
-        return len(self.recording)
+        return len(self.recording) * self.params.copies
 
     def payload(self, index: int) -> Payload:
         require_index(index, len(self))
-        row, params = self.recording.rows(index, index + 1), self.params
-        length = _length(int(row.n_in[0]), params.prompt_tokens, params.max_prompt_tokens)
+        copy, number = divmod(index, len(self.recording))
+        row, params = self.recording.rows(number, number + 1), self.params
+        new, kept = (f" copy {copy}" if copy else ""), params.share_depth // self.recording.block_tokens
+        n_in, unit = int(row.n_in[0]), params.unit
+        if n_in < 0 and row.bytes_in is not None and row.bytes_in[0] >= 0:  # a log knows bodies only
+            length, unit = max(int(row.bytes_in[0]), 1), "bytes"
+        else:
+            n_in = length = _length(n_in, params.prompt_tokens, params.max_prompt_tokens)
         unknown = -1 if params.output_tokens is None else params.output_tokens
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
         ids = row.blocks[0] if row.blocks is not None else ()
         parts, left = [], length
-        for block in ids:
+        for place, block in enumerate(ids):
             if left <= 0:
                 break
-            parts.append(self._text(f"block {block}", min(left, BLOCK_TOKENS)))
-            left -= BLOCK_TOKENS
+            name = f"block {block}{new if place >= kept else ''}"
+            parts.append(self._text(name, min(left, self.recording.block_tokens), unit))
+            left -= self.recording.block_tokens
         if left > 0:
-            parts.append(self._text(f"row {index}", left))
-        glue = " " if self.params.unit == "tokens" else ""
-        return Payload(prompt=glue.join(parts), n_in=length, max_output_tokens=n_out)
+            parts.append(self._text(f"row {index}", left, unit))
+        glue = " " if unit == "tokens" else ""
+        return Payload(prompt=glue.join(parts), n_in=n_in, max_output_tokens=n_out)
 
-    def _text(self, name: str, length: int) -> str:
-        return text(child(self.seed, name), length, self.params.unit, self.params.tokens_per_word)
+    def _text(self, name: str, length: int, unit: Literal["tokens", "bytes"]) -> str:
+        return text(child(self.seed, name), length, unit, self.params.tokens_per_word)
 
 
 def _length(known: int, otherwise: int, most: int | None) -> int:
@@ -82,6 +99,13 @@ def _length(known: int, otherwise: int, most: int | None) -> int:
 
 def _build(params: TraceSource, seed: int) -> _Prompts:
     recording = read(Path(params.path), "source.path", params.format, params.columns, params.time_unit)
+    if recording.knows("images"):
+        raise ScenarioError(
+            [
+                f"source.path: {params.path} has pictures in its prompts, and source trace makes texts only. Give a "
+                "source of pictures (image), which takes the times alone, or leave their column out: columns.ignore."
+            ]
+        )
     return _Prompts(params, child(seed, "trace"), recording)
 
 

@@ -104,18 +104,18 @@ Keep = Annotated[str, AfterValidator(_known)]
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd", b"\xfd7": "xz"}
 
 
-def missing(path: Path, where: str) -> str | None:
-    """The error text when ``path`` is not a readable file, else None."""
+def missing(path: Path, where: str, packed: bool = False) -> str | None:
+    """The error text when ``path`` is not a readable file, else None; ``packed``: it may be compressed."""
     if not path.exists():
         near = sorted(p.name for p in path.parent.iterdir() if p.suffix == path.suffix) if path.parent.is_dir() else []
         hint = f" That folder has: {', '.join(near[:5])}." if near else f" Is {path.parent} the right folder?"
         return f"{where}: {path} does not exist.{hint} Relative paths start at the scenario file's folder."
     try:
         with files.opened(path) as file:
-            packed = _PACKED.get(file.read(2))
+            how = None if packed else _PACKED.get(file.read(2))
     except OSError as error:
         return f"{where}: {path} can't be read ({files.why(error)}). Give a file."
-    return packed and f"{where}: {path} is compressed ({packed}), and none is read. Unpack it, and give what comes out."
+    return how and f"{where}: {path} is compressed ({how}), and none is read. Unpack it, and give what comes out."
 
 
 def expanded(names: Iterable[str], where: str) -> tuple[list[Path], list[str]]:

@@ -65,6 +65,9 @@ def test_one_that_was_over_before_its_time_is_left_out_too_and_counted() -> None
     part = cancellation_part(found)
     assert part is not None
     assert part.model_dump() == {"chosen": 250, "by_status": {"OK": 1, "TIMEOUT": 1, "CANCELLED": 248}}
+    (recorded,) = cancellation_notes(found, recorded=True)
+    assert "given up when they were recorded" in recorded
+    assert "no random part" in recorded
     (text,) = cancellation_notes(found)
     assert text.startswith("250 of 1000 requests were chosen at random")
     assert "248 were, 2 were over before their time (1 OK, 1 TIMEOUT)" in text

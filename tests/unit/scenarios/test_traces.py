@@ -4,7 +4,6 @@ shared.
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -104,13 +103,6 @@ def test_folders_and_missing_files_say_what_to_give(tmp_path: Path) -> None:
             read(path, "params.trace", form)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"params.trace is not given"):
         built()
-
-
-@pytest.mark.parametrize("form", ["auto", "csv", "jsonl", "mooncake"])
-def test_a_compressed_file_is_called_one(tmp_path: Path, form: str) -> None:
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"time\n1\n"))
-    with pytest.raises(spec.ScenarioError, match=r"params.trace: .*a.csv.gz is compressed \(gzip\), .* Unpack it"):
-        read(tmp_path / "a.csv.gz", "params.trace", form)  # type: ignore[arg-type]
 
 
 def test_columns_without_a_name_may_be_many(tmp_path: Path) -> None:
