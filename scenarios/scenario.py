@@ -220,14 +220,15 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _one_warmup(self) -> Scenario:
-        if self.warmup_given_ns and kinds()[self.kind].lead(self.params):
+        if self.warmup_given_ns and self.kind in kinds() and kinds()[self.kind].lead(self.params):
             raise ValueError("params.prehistory is the warm-up already, and warmup is given too. Leave one of them out")
         return self
 
     @property
     def warmup_ns(self) -> int:
         """Load before the measured run, not judged."""
-        return self.warmup_given_ns or kinds()[self.kind].lead(self.params)
+        led = [kinds()[one.kind].lead(one.params) for one in self.classes.values()]
+        return self.warmup_given_ns or max(led)
 
     @property
     def drain_ns(self) -> int:
@@ -256,11 +257,11 @@ class Scenario(BaseModel):
 
     def notes(self) -> Sequence[str]:
         """What a reader of its report should know of the load. Raises ``ScenarioError``."""
-        return kinds()[self.kind].notes(self.params, self.seed)
+        return [text for one in self.classes.values() for text in kinds()[one.kind].notes(one.params, one.seed)]
 
     def originals(self) -> Iterator[Mapping[str, IntArray]] | None:
         """What each of its samples was like when it was recorded, in the plan's order; None: nobody knows."""
-        return kinds()[self.kind].originals(self.params, self.stop.stop(), self.seed)
+        return None if self.mix else kinds()[self.kind].originals(self.params, self.stop.stop(), self.seed)
 
     @property
     def cancels(self) -> Section | None:
