@@ -13,7 +13,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.generator import labels as module
 from plimsoll.harness.generator.labels import Capture, mistakes
-from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.generator.recorder import LabelRows, Recorder
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._grpc.descriptors import shipped
 from plimsoll.harness.run.job import check_file
@@ -272,3 +272,15 @@ def test_a_path_leads_into_the_last_grpc_message_that_has_the_field() -> None:
     paths = {"model": "infer_response.model_name", "n": "infer_response.parameters.n.int64_param", "e": "error_message"}
     Capture({label: f"body {path}" for label, path in paths.items()}, response=kind).after(lambda _: None)(exchange)
     assert exchange.labels == {"model": "m", "n": "3", "e": "no"}
+
+
+def test_rows_of_one_segment_keep_their_labels_whatever_kind_comes_first() -> None:
+    rows = LabelRows()
+    for row, labels in enumerate([{"n": 3}, {"n": "4", "t": None}, {"n": "x", "t": "a"}, {"t": 5}, {}]):
+        rows.add(row, labels)  # type: ignore[arg-type]  # a dict literal of several kinds
+    table = rows.to_table(5)
+    assert {name: column.tolist() for name, column in table.columns.items()} == {
+        "n": [3, 4, -1, -1, -1],
+        "t": [-1, -1, 0, 1, -1],
+    }
+    assert table.texts == {"t": ("a", "5")}
