@@ -195,6 +195,16 @@ def test_each_value_has_a_verdict_of_its_own_and_none_is_dropped() -> None:
     ]
 
 
+def test_what_no_value_could_have_is_not_asked_for() -> None:
+    """Refusals come from no backend, so admitted requests all have one."""
+    labels: list[str | int | None] = [None if i % 50 == 0 else f"b{i % 2}" for i in range(4000)]
+    status = np.where(np.arange(4000) % 50 == 0, int(Status.REFUSED), 0)
+    some = run([10] * 4000, {"backend": labels}, status=status)
+    found = verdict(some, "each backend: p99(latency{admitted}) <= 100ms")
+    assert (found.outcome, len(found.objectives)) == ("PASS", 2)
+    assert len(verdict(some, "each backend: p99(latency) <= 100ms").objectives) == 3
+
+
 def test_the_worst_value_decides_for_all() -> None:
     n = 3000
     backend: list[str | int | None] = [f"b{i % 3}" for i in range(n)]
