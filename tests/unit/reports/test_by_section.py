@@ -44,7 +44,7 @@ def run(n: int = 1200, **labels: list[str | int | None]) -> Records:
 
 def report(records: Records, *by: str, slo: str = "p90(latency{class=chat}) <= 1s") -> Report:
     facts = GeneratorFacts(open_loop=True, planned=len(records), elapsed_ns=10**10)
-    return build({}, {}, records, judge(records, facts, Promises((parse(slo),))), by)
+    return build({}, {}, records, judge(records, facts, Promises((parse(slo),))), by=by)
 
 
 def test_each_value_has_the_figures_of_its_rows_alone() -> None:
