@@ -122,7 +122,8 @@ def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, see
     plan = kind.build(_one_pass(params, n_samples), once, n_samples, seed)
     chosen = choose("permutation", child(seed, "accuracy"), n_samples, n_samples)
     if plan.open_loop and plan.n_samples == n_samples:
-        return replace(plan, payload_ix=chosen, stop=once if plan.n_queries > 1 else replace(once, min_queries=1))
+        stop = once if plan.n_queries > 1 else replace(once, min_queries=1)
+        return replace(plan, payload_ix=chosen, stop=stop, after=np.full(plan.n_queries, -1))
     return _cut(plan, chosen, once)
 
 

@@ -217,7 +217,7 @@ class Scenario(BaseModel):
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:
-                yield from kind.blocks(self.params, stop, n_samples, self.seed)
+                yield from kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -237,7 +237,8 @@ class Scenario(BaseModel):
 
     def source_object(self) -> PayloadSource:
         """The payload source, its files read. Raises ``ScenarioError`` with every problem of those files."""
-        return sources()[getattr(self.source, "kind")].build(self.source, self.seed)  # noqa: B009
+        made = sources()[getattr(self.source, "kind")].build(self.source, self.seed)  # noqa: B009
+        return kinds()[self.kind].sourced(self.params, made)
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
