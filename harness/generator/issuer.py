@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from plimsoll.harness.transport.client import Client
 from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Status
+
+if TYPE_CHECKING:
+    from plimsoll.harness.generator.sessions import Turns
 
 _WARMUP, _MEASURE = int(Phase.WARMUP), int(Phase.MEASURE)
 _NEVER = 1 << 62
@@ -69,7 +72,7 @@ class Load:
 
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
-    query is).
+    query is). ``turns``: of sessions, whose first turns it feeds.
     """
 
     plan: Blocks
@@ -79,6 +82,7 @@ class Load:
     outstanding_limit: int = 100_000
     cancel_ns: Callable[[Plan], IntArray | None] = never
     fed: Mapping[int, Supply] = field(default_factory=dict)
+    turns: Turns | None = None
 
 
 class Pieces:
@@ -135,6 +139,8 @@ class Issuer:
         main: _OpenLane | _ClosedLane
         main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
         self._lanes = [main]
+        if load.turns is not None:
+            load.turns.begin(self)
         if load.warmup is not None:
             if load.warmup.head.cyclic:
                 lane = _ClosedLane(self, load.warmup, _WARMUP, ends_ns=t0_ns)
@@ -162,7 +168,8 @@ class Issuer:
     @property
     def issued_all(self) -> bool:
         """Nothing more will be sent."""
-        return self.stopped or all(lane.finished for lane in self._lanes)
+        turns = self._load.turns
+        return self.stopped or (all(lane.finished for lane in self._lanes) and (turns is None or turns.finished))
 
     def feed(self) -> None:
         """Make rows ready that will be due: a few each time, where nothing is due at once."""
@@ -173,7 +180,9 @@ class Issuer:
 
     def next_due_ns(self) -> int:
         """The next appointment, absolute: work that can wait must be over by then."""
-        return _NEVER if self.stopped else min((lane.next_due_ns for lane in self._lanes), default=_NEVER)
+        first = min((lane.next_due_ns for lane in self._lanes), default=_NEVER)
+        turns = self._load.turns
+        return _NEVER if self.stopped else first if turns is None else min(first, turns.next_due_ns)
 
     def stop(self) -> None:
         """Send nothing more. What is in flight goes on."""
@@ -217,6 +226,8 @@ class Issuer:
     def done(self, exchange: Exchange) -> None:
         """An exchange is over (for lanes: call this first)."""
         self._flying.discard(exchange)
+        if self._load.turns is not None and exchange.phase == _MEASURE:
+            self._load.turns.ended(exchange)
         self._on_finished(exchange)
 
     def _cancel(self, exchange: Exchange) -> None:

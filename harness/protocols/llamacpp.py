@@ -111,5 +111,6 @@ PROTOCOLS = (
         LlamaCppOptions,
         answers=("content",),
         servers=("llama.cpp",),
+        history="text",
     ),
 )

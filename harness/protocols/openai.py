@@ -263,6 +263,7 @@ PROTOCOLS = (
         bundled=True,
         lists_models=True,
         servers=(*SERVERS, *_OF_CHAT_ONLY),
+        history="messages",
     ),
     ProtocolSpec(
         "openai-completions",
@@ -272,6 +273,7 @@ PROTOCOLS = (
         bundled=True,
         lists_models=True,
         servers=SERVERS,
+        history="text",
     ),
     ProtocolSpec(
         "openai-embeddings",
