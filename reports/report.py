@@ -31,6 +31,7 @@ from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
 from plimsoll.reports.sections.steadiness import SteadinessPart
@@ -91,6 +92,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     speech: Speech | None = Field(default=None, description="words, playback and audio; null: no audio went either way")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
     agents: Agents | None = Field(default=None, description="who sent the run; absent: one host did")
+    sessions: Sessions | None = Field(default=None, description="sessions and their turns; absent: there were none")
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -98,7 +100,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        absent: dict[str, Any] = {name: True for name in ("agents", "sections") if not getattr(self, name)}
+        absent: dict[str, Any] = {name: True for name in ("agents", "sessions", "sections") if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)

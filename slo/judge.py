@@ -20,6 +20,7 @@ from plimsoll.slo.peers.figures import measure as in_other_words
 from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.sessions import Sessions, sessions
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity, assess
@@ -49,6 +50,7 @@ class Judged:
     anatomy: Anatomy | None
     speech: Speech | None
     peers: Mapping[str, Figures]
+    sessions: Sessions | None = None
 
 
 def judge(
@@ -83,6 +85,7 @@ def judge(
         anatomy=anatomy(records),
         speech=speech(records, confidence),
         peers=in_other_words(without_sounds(records), objectives),
+        sessions=sessions(records, facts.unreached),
     )
 
 

@@ -312,7 +312,7 @@ class Turns:
 
     def _send(self, row: int, due_ns: int, before: Exchange) -> None:
         session = self._lives.pop(before.query_id, None)
-        if session is None or before.status != _OK and not self._manners.goes_on:
+        if session is None or (before.status != _OK and not self._manners.goes_on):
             while row >= 0:  # the rest of the session is never due
                 self._left -= 1
                 row = self._next[row]

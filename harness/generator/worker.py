@@ -50,8 +50,8 @@ from plimsoll.harness.process.vitals import AHEAD_NS, Vitals
 from plimsoll.harness.protocols._discovery import protocol
 from plimsoll.harness.secrecy.redaction import Guarded, masked
 from plimsoll.harness.transport.client import Client
-from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.harness.transport.held import binary_cost, text_cost
+from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Blocks, Measure
 from plimsoll.scenarios.plan.plan import Fingerprint, Plan

@@ -51,7 +51,9 @@ class SessionsParams(BaseModel):
     model_config = STRICT
     rate: Rate = Field(default=1.0, description="Sessions per second: a number, {ramp: ...} or {steps: [...]}.")
     arrival: Arrival = Field(default="poisson", description="poisson, constant, or {process: gamma, ...}.")
-    turns: Turns = Field(default=3, description="Turns of a session: a number, {dist: ...}, or data: as the source has.")
+    turns: Turns = Field(
+        default=3, description="Turns of a session: a number, {dist: ...}, or data (the source has them)."
+    )
     think: Think = Field(
         default=1_000_000_000, description="From an answer's end to the next turn: 200ms, {dist: ...}, recorded, none."
     )

@@ -33,7 +33,9 @@ class Drawn(BaseModel):
         given = {"mean": self.mean_ns > 0, "stdev": self.stdev_ns > 0, "max": self.max_ns < MAX_NS}
         wanted = {"uniform": ("max",), "exponential": ("mean",), "lognormal": ("mean", "stdev")}[self.dist]
         if not all(given[name] for name in wanted) or any(given[name] for name in {"mean", "stdev"} - {*wanted}):
-            raise ValueError(f"{self.dist} is drawn by its {' and '.join(wanted)}. Give that, and min and max as limits")
+            raise ValueError(
+                f"{self.dist} is drawn by its {' and '.join(wanted)}. Give that, and min and max as limits"
+            )
         return self
 
 
