@@ -62,9 +62,9 @@ class Kind:
     the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest useful content of
     the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query,
     so that its samples are counted and not its queries; ``whole``: its plan is one piece, as a query can't be cut.
-    ``aliases``: a flag's name -> the param that it sets, where they differ. ``sourced(params, source)`` is the source as
-    the kind sends it, and ``settled(params, source)`` are the params with what the plan needs of that. ``headline`` says
-    which number the kind is judged by in MLPerf's rules, or in ours.
+    ``aliases``: a flag's name -> the param that it sets, where they differ. ``sourced(params, source)`` is the source
+    as the kind sends it, and ``settled(params, source)`` are the params with what the plan needs of that. ``headline``
+    says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
