@@ -38,6 +38,8 @@ NO_HISTORY = (
     "params.history: live puts answers into the next request, and protocol {name} has no place for them{why}. Use a "
     "protocol of chats, or history: none"
 )
+#: Where a text is too, in dialects of the same stream.
+_ELSEWHERE = frozenset({"text", "generated_text", "response"})
 #: The header that token-echo sends back.
 TOKEN = b"x-session-token"
 
@@ -112,11 +114,33 @@ def reader(options: Mapping[str, Any], answers: Sequence[str]) -> Callable[[Exch
 
 
 def _text(paths: tuple[Selector, ...], framed: str, exchange: Exchange) -> str:
+    quick = None if paths or framed else _of_chunks(bytes(exchange.body))
+    if quick is not None:
+        return quick
     try:
         found = read_answer(exchange, paths, framed=framed)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return ""
     return found.text or "" if found is not None else ""
+
+
+def _of_chunks(body: bytes) -> str | None:
+    """The same of a stream of OpenAI's chat, read at once: a fifth of the time. None: it is something else."""
+    if not body.startswith(b"data: ") or b"\r" in body:
+        return None
+    parts = body[6:].rstrip().removesuffix(b"\n\ndata: [DONE]").split(b"\n\ndata: ")
+    found = []
+    try:
+        for event in orjson.loads(b"[%b]" % b",".join(parts)):
+            for choice in event["choices"][:1]:
+                text = choice["delta"].get("content")
+                if text:
+                    found.append(text)
+            if not _ELSEWHERE.isdisjoint(event):
+                return None
+        return "".join(found)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 class Affinity:
