@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from plimsoll.slo.metrics.anatomy import Anatomy, anatomy
+from plimsoll.slo.metrics.sessions import Sessions, sessions
 from plimsoll.slo.metrics.speech import without_sounds
 from plimsoll.slo.objectives.budget import Budgeted, budgeted, run_span_ns
 from plimsoll.slo.objectives.goodput import Goodput, Throughput, goodput, throughput
@@ -20,7 +21,6 @@ from plimsoll.slo.peers.figures import measure as in_other_words
 from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
-from plimsoll.slo.records.sessions import Sessions, sessions
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import Validity, assess

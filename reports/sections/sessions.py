@@ -1,6 +1,6 @@
 """The part of a report on sessions: how many came and how they ended, how long they took, and what each turn got.
 
-Report key ``sessions``; its numbers are ``plimsoll.slo.records.sessions``'s, and nothing is judged here.
+Report key ``sessions``; its numbers are ``plimsoll.slo.metrics.sessions``'s, and nothing is judged here.
 """
 
 import math
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from plimsoll.reports.blocks.document import Block, Card, Column, Facts, Row, Section, Table
 from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.wording import units
-from plimsoll.slo.records import sessions as found
+from plimsoll.slo.metrics import sessions as found
 
 
 class SessionTurn(BaseModel, frozen=True, extra="forbid"):

@@ -8,9 +8,9 @@ conversation in an open arrival process (Schroeder, Wierman, Harchol-Balter 2006
 from __future__ import annotations
 
 from plimsoll.slo.metrics.indicator import Indicator, OnFailure
+from plimsoll.slo.metrics.sessions import spans
 from plimsoll.slo.records.queries import none
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-from plimsoll.slo.records.sessions import spans
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

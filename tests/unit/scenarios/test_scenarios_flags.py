@@ -125,11 +125,11 @@ def test_another_kind_starts_from_its_own_params() -> None:
     [
         (
             {"kind": "concurrency", "rate": 3},
-            "--rate: kind concurrency has no rate. Add --kind server, or use --concurrency.",
+            "--rate: kind concurrency has no rate. Add --kind server or sessions, or use --concurrency.",
         ),
         (
             {"kind": "single_stream", "rate": 3},
-            "--rate: kind single_stream has no rate. Add --kind server, or leave it out.",
+            "--rate: kind single_stream has no rate. Add --kind server or sessions, or leave it out.",
         ),
         (
             {"concurrency": 4},
