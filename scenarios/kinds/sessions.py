@@ -54,8 +54,10 @@ class SessionsParams(BaseModel):
     turns: Turns = Field(
         default=3, description="Turns of a session: a number, {dist: ...}, or data (the source has them)."
     )
-    think: Think = Field(
-        default=1_000_000_000, description="From an answer's end to the next turn: 200ms, {dist: ...}, recorded, none."
+    think_ns: Think = Field(
+        default=1_000_000_000,
+        alias="think",
+        description="From an answer's end to the next turn: 200ms, {dist: ...}, recorded, none.",
     )
     history: Literal["live", "recorded", "none"] = Field(
         default="live", description="What a turn repeats: the answers that came, those of the data, or nothing."
@@ -74,8 +76,8 @@ class SessionsParams(BaseModel):
     def _has_data(self) -> SessionsParams:
         if process(self.arrival)[0] == "loadgen":
             raise ValueError("LoadGen knows no sessions. Give arrival: poisson")
-        for name in ("history", "think"):
-            if getattr(self, name) == "recorded" and self.turns != "data":
+        for name, value in (("history", self.history), ("think", self.think_ns)):
+            if value == "recorded" and self.turns != "data":
                 raise ValueError(f"{name}: recorded needs turns: data, of a source that has conversations")
         return self
 
@@ -136,13 +138,13 @@ def _drawn(
         turns = np.diff(held.starts)[which]
         place = np.arange(turns.sum()) - np.repeat(np.cumsum(turns) - turns, turns)
         payload = np.repeat(held.starts[which], turns) + place
-        recorded = held.think_ns[payload] if params.think == "recorded" else None
+        recorded = held.think_ns[payload] if params.think_ns == "recorded" else None
         payload = payload % n_samples  # of one sample: somebody asks for times alone
     else:
         length = 1 if params.turns == "data" else params.turns
         turns, recorded = draw_lengths(length, child(seed, "turns"), n), None
         payload = choose(params.order, seed, int(turns.sum()), n_samples)
-    think = recorded if recorded is not None else draw_think(params.think, child(seed, "think"), len(payload))
+    think = recorded if recorded is not None else draw_think(params.think_ns, child(seed, "think"), len(payload))
     return turns, payload, think
 
 

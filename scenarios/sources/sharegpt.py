@@ -113,7 +113,8 @@ def _payload(entry: Any, params: ShareGpt) -> Payload | str:
 
 def _conversation(lead: list[tuple[str, str]], turns: list[tuple[str, str]], n_in: int, params: ShareGpt) -> Payload:
     """Questions and answers in turn, until one is missing or all together are too long."""
-    kept, lengths, total = lead, [], 0
+    kept, total = lead, 0
+    lengths: list[dict[str, int]] = []
     for (asks, question), (tells, answer) in zip(turns[::2], turns[1::2], strict=False):
         total += _tokens(question, params) + _tokens(answer, params)
         whole = asks in _HUMAN and tells in _ANSWER and question.strip() and answer.strip()
