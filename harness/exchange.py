@@ -90,6 +90,7 @@ class Exchange:
     ``request`` is what the client's ``encode`` made of the payload; ``stamp`` starts at 0 (kernel) and is set to 1
     by the first read that the kernel did not stamp; ``attempts`` is how often its request was
     written (the recorder makes it 0 where nothing was sent).
+    ``labels``: what the answer said of itself, by label (None: nothing that is kept).
     ``on_done`` is called exactly once, by the client.
     """
 
@@ -110,6 +111,7 @@ class Exchange:
         "first_token_ns",
         "headers",
         "headers_ns",
+        "labels",
         "last_token_ns",
         "mark_end",
         "mark_ns",
@@ -168,6 +170,7 @@ class Exchange:
         self.error: str | None = None
         self.server_timing: str | None = None
         self.session: SessionStamps | None = None
+        self.labels: dict[str, str | int | None] | None = None
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
         self.mark_ns = array("q")

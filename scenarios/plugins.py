@@ -5,7 +5,7 @@ imported.
 """
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
@@ -95,8 +95,9 @@ class Source:
 
     ``params`` is the pydantic model of the scenario's ``source`` mapping, with a field ``kind`` that holds
     ``name``. ``build(params, seed)`` makes the source from the scenario's root seed; it raises
-    ``ScenarioError`` with every problem of its input files. ``sample_file`` is the smallest valid content of
-    the file a field ``path`` names, if any.
+    ``ScenarioError`` with every problem of its input files. ``labelled(params, seed, keys)`` does the same where the
+    scenario's labels name keys of its data: what it makes has ``labels`` (see ``PayloadSource``); None: there are no
+    keys. ``sample_file`` is the smallest valid content of the file a field ``path`` names, if any.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Source:
     params: type[BaseModel]
     build: Callable[[Any, int], PayloadSource]
     sample_file: str | None = None
+    labelled: Callable[[Any, int, Collection[str]], PayloadSource] | None = None
 
 
 T = TypeVar("T", bound=Kind | Source)

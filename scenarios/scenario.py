@@ -30,10 +30,11 @@ from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import CancelSection
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
-from plimsoll.scenarios.plugins import Frame, Kind, Warmup, kinds, sources
+from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, Keep, format_duration
+from plimsoll.scenarios.text.labels import Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold, and of a plan that can't be made in
@@ -165,6 +166,10 @@ class Scenario(BaseModel):
         default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
 
+    labels: Labels | None = Field(
+        default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
+    )
+
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:
         if self.mode == "accuracy" and self.kind == "replay":
@@ -237,12 +242,20 @@ class Scenario(BaseModel):
 
     def source_object(self) -> PayloadSource:
         """The payload source, its files read. Raises ``ScenarioError`` with every problem of those files."""
-        made = sources()[getattr(self.source, "kind")].build(self.source, self.seed)  # noqa: B009
+        source = sources()[getattr(self.source, "kind")]  # noqa: B009
+        keys = {*of_source(self.labels or {}).values()}
+        if keys and source.labelled is not None:
+            made = source.labelled(self.source, self.seed, keys)
+        else:
+            made = source.build(self.source, self.seed)
         return kinds()[self.kind].sourced(self.params, made)
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
-        return self.model_dump(mode="json", by_alias=True)
+        mapping = self.model_dump(mode="json", by_alias=True)
+        if self.labels is None:
+            del mapping["labels"]  # files of runs without labels stay as they were
+        return mapping
 
 
 # -- a mapping becomes a Scenario, or a list of everything that is wrong with it -----------------------------------
@@ -282,6 +295,8 @@ def parse(
     if kind is None:
         whole["kind"] = "?"
     scenario = reading.validated(Scenario, whole, ())
+    if scenario is not None and source is not None:
+        reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009
     if reading.wrong or scenario is None:
         order = [item.alias or name for name, item in Scenario.model_fields.items()]
         raise ScenarioError([text for _, text in sorted(reading.wrong, key=lambda one: _place_in(order, one[0]))])
@@ -336,6 +351,12 @@ class _Reading:
             self._say(("source", "kind"), unknown(raw["kind"], known, "payload source"))
             return None
         return self.validated(source.params, raw, ("source",))
+
+    def check_labels(self, labels: Mapping[str, str], source: Source) -> None:
+        """Whether the data set can have them."""
+        for name in of_source(labels) if source.labelled is None else ():
+            able = " or ".join(other.name for other in sources().values() if other.labelled is not None)
+            self._say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
 
     def cross_check(self, kind: Kind, params: BaseModel, raw: Mapping[str, Any]) -> None:
         """What no single section can know: more workers than slots, and plans too large to be meant."""

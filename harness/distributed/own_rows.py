@@ -15,6 +15,7 @@ from typing import Any
 
 from plimsoll.harness.distributed.fleet_messages import COUNTED
 from plimsoll.harness.run.accounts import ended, planned
+from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, create, make_room, seal
 from plimsoll.harness.run.workforce import Member, deaths
@@ -58,7 +59,9 @@ class OwnRows:
         faults = map(redact, [*deaths(members), *facts.worker_faults])
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = replace(facts, worker_faults=tuple(faults))
-        self._sealed: Sealed = seal(directory, manifest, public, plan.pieces, members, facts, chosen, share.dealing)
+        payloads = of_payloads(scenario, scenario.source_object()) if scenario.labels else None
+        given = directory, manifest, public, plan.pieces, members, facts, chosen, share.dealing
+        self._sealed: Sealed = seal(*given, payloads=payloads)
         self._part: tuple[tuple[str, ...], Part] | None = None
 
     @property

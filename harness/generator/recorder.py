@@ -19,7 +19,8 @@ from plimsoll.harness.clock import Clock
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.secrecy.redaction import cut, redact
 from plimsoll.harness.transport.held import WORST, oversized, reading, text_cost, waiting
-from plimsoll.harness.transport.outcome import LONGEST
+from plimsoll.harness.transport.outcome import LONGEST, REFUSED, keep_retry_after
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import (
     COLUMNS,
     PACE_CAPTURE,
@@ -103,6 +104,36 @@ class SessionRows:
         return freeze(columns, ragged, tuple(self._table))
 
 
+class LabelRows:
+    """The labels of rows under construction: of each label the rows that have one, and its values.
+
+    A label whose first value is a number has numbers only.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[array[int], array[int], dict[str, int] | None]] = {}
+
+    def add(self, row: int, labels: Mapping[str, str | int | None]) -> None:
+        for label, value in labels.items():
+            number = isinstance(value, int)
+            if label not in self._found:
+                self._found[label] = array("q"), array("q"), None if number else {}
+            if value is not None:
+                rows, places, table = self._found[label]
+                rows.append(row)
+                places.append(value if table is None else table.setdefault(str(value), len(table)))  # type: ignore[arg-type]
+
+    def to_table(self, n: int) -> LabelTable:
+        columns = {}
+        for label, (rows, places, _) in self._found.items():
+            columns[label] = np.full(n, -1)
+            columns[label][np.array(rows, np.int64)] = places
+        texts = {label: tuple(table) for label, (*_, table) in self._found.items() if table is not None}
+        return LabelTable(columns, texts, n)
+
+
 class Texts:
     """A string table of what peers said, under construction: each text redacted and of a sane length."""
 
@@ -173,7 +204,9 @@ def shown_timing(text: str) -> str:
 class Columns:
     """Rows under construction. Times are absolute until the segment is cut. ``timed``: with stage times."""
 
-    __slots__ = ("_timed", "chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
+    __slots__ = (
+        "_timed", "chunk_ends", "chunks", "error", "errors", "labels", "session", "timing", "timings", "values",
+    )  # fmt: skip
 
     def __init__(self, said: ErrorTexts | None = None, timed: bool = True) -> None:
         self.values = {name: array("q") for name in _FIELDS}
@@ -185,6 +218,7 @@ class Columns:
         self.chunks = array("q")
         self.chunk_ends = array("q")
         self.session: SessionRows | None = None
+        self.labels: LabelRows | None = None
 
     def __len__(self) -> int:
         return len(self.error)
@@ -194,6 +228,9 @@ class Columns:
             self.session = SessionRows(len(self))
         if self.session is not None:
             self.session.append(exchange.session)
+        if exchange.labels is not None:
+            self.labels = self.labels or LabelRows()
+            self.labels.add(len(self), exchange.labels)
         for name, column in self.values.items():
             column.append(getattr(exchange, name))
         self.error.append(self.errors.place(exchange.error))
@@ -218,7 +255,9 @@ class Columns:
         offsets = np.concatenate(([0], np.array(self.chunk_ends, dtype=np.int64))).astype(np.int64)
         chunks = np.array(self.chunks, dtype=np.int64) - t0_ns
         session = None if self.session is None else self.session.to_table(t0_ns)
-        return Records(columns, chunks, offsets, tuple(self.errors.table), tuple(self.timings.table), session)
+        labels = None if self.labels is None else self.labels.to_table(n)
+        texts = tuple(self.errors.table), tuple(self.timings.table)
+        return Records(columns, chunks, offsets, *texts, session, None, labels)
 
 
 def _intern(table: dict[str, int], text: str | None) -> int:
@@ -365,6 +404,8 @@ class Recorder:
         if exchange.status not in _UNFAILED:
             self.failed += 1
             self.bad += exchange.phase == 0
+            if exchange.status == REFUSED:
+                keep_retry_after(exchange)
         if exchange.phase == 0:
             self.measured += 1
             self._fresh.add(exchange)

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from plimsoll.documents import files
 from plimsoll.harness.process.writing import whole
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import COLUMNS, RAGGED, SESSION_COLUMNS, Records, SessionTable, contradiction, freeze
 from plimsoll.slo.validity.accounts import digests
 
@@ -38,6 +39,8 @@ _MAGIC = b"plimsoll-segment/2\n"
 _MOST_ALIKE = 1 << 22
 #: Of rows that no disk takes, a worker holds so many bytes, as segments would have them, and then sends no more.
 MOST_UNWRITTEN, _ROW = 16 << 20, 200
+#: An array of a label is called so.
+_LABEL = "label."
 _DONE = re.compile(r"w(\d{3,6})\.done")
 
 
@@ -215,13 +218,16 @@ def dump_segment(file: IO[bytes], records: Records) -> None:
     arrays = {**records.columns, "chunk_ns": records.chunk_ns, "chunk_offsets": records.chunk_offsets}
     if records.session is not None:
         arrays |= _session_arrays(records.session)
+    if records.labels is not None:
+        arrays |= {_LABEL + label: places for label, places in records.labels.columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     arrays = {name: array[:1] if _is_constant(array) else array for name, array in arrays.items()}
     layout = [(name, array.dtype.str, len(array), lengths[name]) for name, array in arrays.items()]
     texts = {"errors": list(records.errors), "timings": list(records.timings)}
     if records.session is not None:
         texts["slices"] = list(records.session.slices)
-    header = json.dumps({"arrays": layout, **texts}).encode()
+    labelled = {} if records.labels is None else {"labels": dict(records.labels.texts)}
+    header = json.dumps({"arrays": layout, **texts, **labelled}).encode()
     check = 0
     columns = [np.ascontiguousarray(array).data.cast("B") if len(array) else b"" for array in arrays.values()]
     for data in (_MAGIC, len(header).to_bytes(8, "little"), header, *columns):
@@ -291,11 +297,20 @@ def _records(body: memoryview) -> Records:
     if not isinstance(header, dict):
         raise ValueError("its header is no mapping")
     texts = {name: _texts(header, name) for name in ("errors", "timings", *(["slices"] if "slices" in header else []))}
-    arrays = _arrays(header.get("arrays"), body[end:], "slices" in texts)
+    layout: Any = header.get("arrays")
+    named = [str(one[0]) for one in layout if one] if "labels" in header and isinstance(layout, list) else []
+    named = [name for name in named if name.startswith(_LABEL)]
+    arrays = _arrays(layout, body[end:], "slices" in texts, named)
     session = _session_table(arrays, list(texts["slices"])) if "slices" in texts else None
     columns = {name: arrays[name] for name in COLUMNS}
+    labels = None
+    if named:
+        words: Any = header["labels"]
+        tables = {label: _texts(words, label) for label in words} if isinstance(words, dict) else {}
+        places = {name.removeprefix(_LABEL): arrays[name].astype(np.int64) for name in named}
+        labels = LabelTable(places, tables, len(columns["status"]))
     chunk_ns, offsets = (arrays[name].astype(np.int64, copy=False) for name in ("chunk_ns", "chunk_offsets"))
-    return Records(columns, chunk_ns, offsets, texts["errors"], texts["timings"], session)
+    return Records(columns, chunk_ns, offsets, texts["errors"], texts["timings"], session, None, labels)
 
 
 def _texts(header: dict[str, Any], name: str) -> tuple[str, ...]:
@@ -305,9 +320,11 @@ def _texts(header: dict[str, Any], name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, npt.NDArray[np.generic]]:
+def _arrays(
+    layout: object, body: memoryview, has_session: bool, labels: Sequence[str]
+) -> dict[str, npt.NDArray[np.generic]]:
     """The arrays of a segment by name, if they are ours, of our types and lengths. Raises ValueError."""
-    wanted = {**COLUMNS, "chunk_ns": "i8", "chunk_offsets": "i8"}
+    wanted = {**COLUMNS, "chunk_ns": "i8", "chunk_offsets": "i8", **dict.fromkeys(labels, "i8")}
     if has_session:
         names = [f"session.{name}" for name in SESSION_COLUMNS]
         names += [f"{kind}.{name}" for name in RAGGED for kind in ("values", "offsets")]
@@ -332,7 +349,10 @@ def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, np
         arrays[name] = array if count == length else np.ndarray(length, array.dtype, array, 0, (0,))  # a broadcast
     if at != len(body):
         raise ValueError("there is more in it than its columns")
-    if len({len(array) for name, array in arrays.items() if name in COLUMNS or name.startswith("session.")}) != 1:
+    if (
+        len({len(array) for name, array in arrays.items() if name in COLUMNS or name.startswith(("session.", _LABEL))})
+        != 1
+    ):
         raise ValueError("its columns are of different lengths")
     return arrays
 

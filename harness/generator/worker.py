@@ -39,6 +39,7 @@ from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load, Supply
+from plimsoll.harness.generator.labels import Capture
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
@@ -173,12 +174,12 @@ class Worker:
         log.share(int(self._spec["shards"]))
         return log
 
-    def _cost(self, client: Client, outputs: OutputLog | None) -> Callable[[Exchange], int] | None:
+    def _cost(self, client: Client, looked_into: bool) -> Callable[[Exchange], int] | None:
         """How much memory taking an answer apart needs; None where most of them aren't."""
         if self._protocol.grpc:
             return binary_cost
         plain = getattr(client, "plain", None)
-        return text_cost if outputs is not None or plain is None or plain() is None else None
+        return text_cost if looked_into or plain is None or plain() is None else None
 
     # -- the run ------------------------------------------------------------------------------------------------
 
@@ -189,18 +190,21 @@ class Worker:
         clock = LoopClock(loop)
         client = client_of(self._spec, clock)
         load, fingerprint = self._load(client, clock)
-        outputs = self._outputs()
-        native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
+        outputs, framed = self._outputs(), str(self._spec["target"]["options"].get("framing", ""))
+        capture = Capture(self._scenario.labels or {}, framed, getattr(client, "fields", None))
+        looked_into = outputs is not None or bool(capture)
+        native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), looked_into)
         await (native or client).open(connections_ahead(load.plan))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index, str(self._spec["run_id"]))
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
+        settle = capture.after(settle) if capture else settle
         if load.turns is not None:
             settle = load.turns.settling(settle)
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
         recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
         recorder.said.share(int(self._spec["shards"]))
-        recorder.cost = self._cost(client, outputs)
+        recorder.cost = self._cost(client, looked_into)
         recorder.others = others_of(self._spec.get("live", ()))
         issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
@@ -222,6 +226,7 @@ class Worker:
             measured |= native.vitals()
             native.finish(recorder)
         recorder.flush()
+        recorder.notes += [f"worker {self._index}: {note}" for note in capture.notes()]
         writer.close()
         if outputs is not None:
             outputs.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.harness.clock import LoopClock
@@ -36,26 +37,36 @@ def over_http(dialect: Callable[[Target], Dialect]) -> Build:
     return build
 
 
-def over_websocket(dialogue: Callable[[Target], Dialogue]) -> Build:
-    """Live sessions, one connection each."""
+@dataclass(frozen=True, slots=True)
+class _Live:
+    dialogue: Callable[[Target], Dialogue]
+    says: tuple[str, ...] = ("header", "body")
 
-    def build(target: Target, clock: Any) -> Client:
+    def __call__(self, target: Target, clock: Any) -> Client:
         from plimsoll.harness.transport.live.websocket_pool import WebSocketClient
 
-        return WebSocketClient(target, clock, dialogue(target))
+        return WebSocketClient(target, clock, self.dialogue(target))
 
-    return build
+
+def over_websocket(dialogue: Callable[[Target], Dialogue]) -> Build:
+    """Live sessions, one connection each."""
+    return _Live(dialogue)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    dialect: Callable[[Target], GrpcDialect]
+    says: tuple[str, ...] = ("header", "trailer")  # their messages are no JSON
+
+    def __call__(self, target: Target, clock: Any) -> Client:
+        from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
+
+        return GrpcClient(target, clock, self.dialect(target))
 
 
 def over_grpc(dialect: Callable[[Target], GrpcDialect]) -> Build:
     """Calls on our own HTTP/2."""
-
-    def build(target: Target, clock: Any) -> Client:
-        from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
-
-        return GrpcClient(target, clock, dialect(target))
-
-    return build
+    return _Calls(dialect)
 
 
 # -- the model of a target that names none: one GET over our own transport before the run, with no redirect -----------

@@ -180,6 +180,7 @@ def _count(told: Told, usage: Any) -> None:
     if fresh >= 0:
         cached = (tokens.count(usage.get(f"cache_{what}_input_tokens")) for what in ("creation", "read"))
         told.n_in = fresh + sum(count for count in cached if count > 0)
+    told.cached = max(told.cached, tokens.cached_of(usage))
     if n_out >= 0:
         told.n_out = n_out
 

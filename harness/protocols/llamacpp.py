@@ -91,6 +91,7 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
         timings = timings if type(timings) is dict else {}
         told.n_in = tokens.count(event.get("tokens_evaluated"))
         told.n_out = tokens.count(event.get("tokens_predicted", timings.get("predicted_n")))
+        told.cached = tokens.count(timings.get("cache_n"))
         told.timing = timing_text({"prefill": timings.get("prompt_ms"), "decode": timings.get("predicted_ms")})
     return ANSWER if event.get("content") else NOTHING
 

@@ -139,6 +139,7 @@ class GenerationDialect:
         fault = tokens.fault_of(answer)
         choices = answer.get("choices")
         outcome.count_usage(exchange, *tokens.usage_of(answer.get("usage")))
+        outcome.count_cached(exchange, tokens.cached_of(answer.get("usage")))
         if fault is not None:
             outcome.fail_by(exchange, fault)
         elif not isinstance(choices, list) or not choices:
@@ -178,6 +179,7 @@ def settle_stream(exchange: Exchange, reasoned: bool = True) -> None:
         exchange.server_timing = scan.timing
     ended = scan.finished and exchange.status == outcome.OK
     outcome.count_tokens(exchange, scan.n_in, scan.n_out, ended)
+    outcome.count_cached(exchange, scan.cached)
     fault = scan.fault
     if fault is not None:
         outcome.fail_by(exchange, fault)

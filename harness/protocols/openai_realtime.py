@@ -48,7 +48,7 @@ from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.wire.tokens import Fault, timing_of, usage_of
+from plimsoll.harness.wire.tokens import Fault, cached_of, timing_of, usage_of
 from plimsoll.scenarios.samples.payload import Payload
 
 Wire = Literal["pcm", "pcmu", "pcma"]
@@ -263,6 +263,7 @@ class Reading:
     status: str = ""
     n_in: int = -1
     n_out: int = -1
+    n_cached: int = -1
     timing: str = ""
     fault: Fault | None = None
     broken: str = ""
@@ -306,7 +307,8 @@ def _answer(reading: Reading, kind: str, event: dict[str, Any]) -> None:
         reading.sounds, reading.text_ns, reading.text, reading.status = [], [], "", ""
     elif kind == "response.done":
         reading.status = text_at(event, "response", "status")
-        reading.n_in, reading.n_out = usage_of(member(event, "response", "usage"))
+        usage = member(event, "response", "usage")
+        (reading.n_in, reading.n_out), reading.n_cached = usage_of(usage), cached_of(usage)
         reading.timing = timing_of(event.get("server_timing"))
         if reading.status == "failed":
             details = member(event, "response", "status_details")
@@ -466,6 +468,7 @@ def _put_answer(exchange: Exchange, reading: Reading) -> None:
     if exchange.session is not None and exchange.media_ns < 0:
         exchange.session.heard = reading.text
     outcome.count_tokens(exchange, reading.n_in, reading.n_out, exchange.status == outcome.OK)
+    outcome.count_cached(exchange, reading.n_cached)
 
 
 def _dialogue(target: Target) -> Dialogue:

@@ -150,6 +150,7 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
 def _end(told: Told, response: dict[str, Any]) -> int:
     """The whole response: what it counted, and whether it is one."""
     told.n_in, told.n_out = tokens.usage_of(response.get("usage"))
+    told.cached = tokens.cached_of(response.get("usage"))
     status = response.get("status")
     error = response.get("error")
     if status in ("failed", "cancelled") or error:

@@ -1,4 +1,4 @@
-"""Turns that wait for others: when each was due once answers had ended, which were never due, and whose they were.
+"""Turns that wait for others: when each was due once answers had ended, and which were never due.
 
 A later turn's planned due time is the earliest that it could be; its real one is the end of the answer before it and
 the difference of their planned times. A turn whose answer before it failed may never have been due: such a one has no
@@ -8,14 +8,12 @@ row and is counted.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
 from plimsoll.harness.run.planned import Samples, places
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import IntArray, Plan
-from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Records, Status
 
 
@@ -30,12 +28,6 @@ class Chain:
         self._wait = np.where(waits, plan.due_ns - plan.due_ns[self._before], 0)
         self._done = np.full(plan.n_queries, -1)
         self._ok = np.zeros(plan.n_queries, np.bool_)
-        self._turn = np.ones(plan.n_queries, np.int64)
-        self._first = np.arange(plan.n_queries)
-        while bool(waits.any()):
-            self._turn[waits] += 1
-            self._first[waits] = self._before[self._first[waits]]
-            waits = self._before[self._first] >= 0
         self.unreached = 0
 
     @classmethod
@@ -62,18 +54,6 @@ class Chain:
         self.unreached += int(never.sum())
         due = np.where(ended >= 0, ended + self._wait[row], samples.due_ns)
         return replace(samples, due_ns=due).part(~never)
-
-    def labelled(self, rows: Records) -> Records:
-        """The rows with the session and the turn of each; those of the warm-up have none."""
-        row = self._row(rows["query_id"])
-        mine = rows.in_measure & (self._query[row] == rows["query_id"])
-        own = {
-            "session": np.where(mine, self._query[self._first[row]], -1),
-            "turn": np.where(mine, self._turn[row], -1),
-        }
-        had = rows.labels
-        columns, texts = ({}, {}) if had is None else (had.columns, had.texts)
-        return rows.labelled(LabelTable(MappingProxyType({**columns, **own}), texts, len(rows)))
 
     def _row(self, query: IntArray) -> IntArray:
         return np.minimum(np.searchsorted(self._query, query), len(self._query) - 1)

@@ -35,6 +35,7 @@ from plimsoll.harness.run import bundled as bundled_server
 from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
+from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
 from plimsoll.harness.run.watcher import Beginning, Watcher
@@ -191,7 +192,10 @@ class Coordinator:
         members, dealing = workforce.members, workforce.dealing
         if await workforce.concluded(job.directory.path, manifest, job.public, plan.pieces, facts):
             return open_sealed(job.directory.path, left=True)
-        sealed = seal(job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers)
+        payloads = of_payloads(scenario, source)
+        sealed = seal(
+            job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers, payloads
+        )
         await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
         return sealed
 

@@ -9,7 +9,7 @@ that doesn't. Nothing grows with the rows but the index, and that to ``_MOST_RAN
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from plimsoll.harness.run.planned import END, MEASURED, keys
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.columns import Rows as Picked
 from plimsoll.slo.records.columns import constant, offsets_of
+from plimsoll.slo.records.labels import NO_LABELS, LabelTable, number_of
 from plimsoll.slo.records.records import COLUMNS, IntArray, Phase, Records, SessionTable
 from plimsoll.slo.records.tables import BLOCK_CHUNKS, BLOCK_ROWS
 
@@ -86,11 +87,16 @@ class Gathered:
     """The rows of segments and of memory (``parts``), found by their keys. ``width``: see ``planned.keys``.
 
     ``faults``: what could not be read; ``names``: the segment files that were there; ``rows``: how many rows each
-    worker has.
+    worker has. Labels ``without`` are left out: somebody else has them.
     """
 
-    def __init__(self, folders: Sequence[Path], parts: Sequence[Records], width: int) -> None:
-        self.width = width
+    def __init__(
+        self, folders: Sequence[Path], parts: Sequence[Records], width: int, without: Collection[str] = ()
+    ) -> None:
+        self.width, self._without = width, without
+        #: Of each label its texts, in order of appearance; and those labels that are numbers, every one of them.
+        self._words: dict[str, dict[str, int]] = {}
+        self._numbers: set[str] = set()
         self.faults: list[str] = []
         self.names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
         self.rows: Counter[int] = Counter()
@@ -109,12 +115,26 @@ class Gathered:
                 part = records.select(slice(begin, begin + _PART))
                 self._add(part, _Source(None, b"", part))
         self._ranges.close()
+        for label, words in self._words.items():
+            if words and all(number_of(word) >= 0 for word in words):
+                self._numbers.add(label)
+            elif words:
+                self._numbers.discard(label)
 
     def _add(self, records: Records, source: _Source) -> None:
         for name, texts in self._texts.items():
             for text in records.table(name):
                 texts.setdefault(text, len(texts))
         self._has_sessions |= records.session is not None
+        labels = records.labels or NO_LABELS
+        for label in labels.columns:
+            if label in self._without:
+                continue
+            words = self._words.setdefault(label, {})
+            for text in labels.texts.get(label, ()):
+                words.setdefault(text, len(words))
+            if label not in labels.texts:
+                self._numbers.add(label)
         if not len(records):
             return
         worker = records["worker"]
@@ -152,7 +172,31 @@ class Gathered:
         chunks, offsets = _taken(values, starts, lengths), offsets_of(lengths)
         session = self._session(parts, order) if self._has_sessions else None
         errors, timings = (tuple(self._texts[name]) for name in _TEXTS)
-        return Records(MappingProxyType(columns), chunks, offsets, errors, timings, session), order
+        labels = self._labels(parts, order) if self._words else None
+        return Records(MappingProxyType(columns), chunks, offsets, errors, timings, session, None, labels), order
+
+    def _labels(self, parts: Sequence[Taken], order: IntArray) -> LabelTable:
+        """What answers said: of a label whose texts are whole numbers, every one in the run, numbers."""
+        columns = {}
+        for label in self._words:
+            pieces = [self._label(label, part) for part in parts]
+            columns[label] = (np.concatenate(pieces) if pieces else np.empty(0, np.int64))[order]
+        texts = {label: tuple(words) for label, words in self._words.items() if label not in self._numbers}
+        return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(order))
+
+    def _label(self, label: str, part: Taken) -> IntArray:
+        table, words = part.records.labels, self._words[label]
+        if table is None or label not in table.columns:
+            return np.full(len(part.key), -1)
+        column = table.columns[label][part.rows]
+        if label in table.texts:
+            numeric = label in self._numbers
+            places = [number_of(text) if numeric else words.setdefault(text, len(words)) for text in table.texts[label]]
+            return np.asarray(np.array([*places, -1], np.int64)[column])
+        if label in self._numbers:
+            return np.asarray(column, np.int64)
+        places = [-1 if one < 0 else words.setdefault(str(one), len(words)) for one in column.tolist()]
+        return np.array(places, np.int64)
 
     def _column(self, name: str, parts: Sequence[Taken], order: IntArray) -> npt.NDArray[Any]:
         columns = [self._moved(part, name) if name in _TEXTS else part.column(name) for part in parts]

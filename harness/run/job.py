@@ -14,6 +14,7 @@ from typing import Any
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.labels import mistakes
 from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
@@ -131,7 +132,10 @@ def _lined(errors: list[str], where: str, name: str | Document | None, flags: Ma
     options = flags.get("options") or {}
     for text in errors:
         begin = re.match(rf"{re.escape(where)}: ?target\.(\w+)(?:\.(\w+))?", text)
-        if begin is None:
+        if begin is None and name is not None and text.startswith(f"{where}:labels."):
+            written = document(name)
+            found += written.placed([written.where + text[len(where) :]])
+        elif begin is None:
             found.append(text)
         elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
             written = document(name)
@@ -251,7 +255,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
     section = scenario.target
     errors = of_scenario(name, scenario.objectives)[1]
     _, problems = _options(name, section.protocol, section.options)
-    errors += problems + _place(name, section.url, section.ca_file)
+    errors += problems + _place(name, section.url, section.ca_file) + _unsaid(name, scenario)
     if not errors and encode:
         target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
         try:
@@ -264,6 +268,12 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
     if errors:
         raise HarnessFault(document(raw).placed(errors))
     return scenario
+
+
+def _unsaid(where: str, scenario: Scenario) -> list[str]:
+    """Labels that no answer of this protocol can have."""
+    spoken = protocols().get(scenario.target.protocol)
+    return [f"{where}:{text}" for text in mistakes(scenario.labels or {}, spoken)] if spoken is not None else []
 
 
 def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
@@ -305,6 +315,7 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
     common, errors = _options(scenario.name, section.protocol, section.options)
     errors += _unspoken(scenario)
     errors += _place(scenario.name, section.url, section.ca_file)
+    errors += _unsaid(scenario.name, scenario)
     headers, problems = resolve(section.model_dump())
     errors += [f"{scenario.name}: {text}" for text in problems]
     if errors:

@@ -27,7 +27,7 @@ from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run.chained import Chain
 from plimsoll.harness.run.planned import END, MEASURED, Columns, Cursor, Differences, keys
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
-from plimsoll.scenarios.plan.plan import ARRAYS, Dealing, IntArray, Plan, Stop, dealt
+from plimsoll.scenarios.plan.plan import ARRAYS, Dealing, IntArray, Plan, QueryLabels, Stop, dealt
 from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import BoolArray, Phase, Records
 from plimsoll.slo.validity.generator import GeneratorFacts
@@ -37,6 +37,8 @@ NAME = "plan.npz"
 #: costs 0.05 us.
 MOST = 1 << 18
 _SCALARS = ("seed", "open_loop", "cyclic", "max_in_flight", "first_id", "id_step")
+#: An array of a label is called so.
+_LABEL = "label."
 _EXTENT = ("n_queries", "n_samples", "first_ns", "last_ns")
 #: What of a scenario decides its plan.
 _PLANNED_BY = ("name", "kind", "mode", "params", "stop", "seed")
@@ -61,6 +63,9 @@ def save(folder: Path, plan: Plan | Blocks) -> None:
     else:
         made = pieces.whole()
         arrays = {name: getattr(made, name) for name in ARRAYS}
+        if made.labels is not None:
+            arrays |= {_LABEL + label: np.asarray(one, np.int64) for label, one in made.labels.columns.items()}
+            scalars["texts"] = {label: list(texts) for label, texts in made.labels.texts.items()}
         if _is_there(folder / NAME, arrays, scalars):
             return
     arrays["scalars"] = np.array(json.dumps(scalars))
@@ -147,9 +152,14 @@ class Share:
 
 
 def _in_memory(arrays: Arrays, scalars: Mapping[str, Any]) -> Blocks:
+    named = {name.removeprefix(_LABEL): array for name, array in arrays.items() if name.startswith(_LABEL)}
+    own: dict[str, Any] = {name: array for name, array in arrays.items() if not name.startswith(_LABEL)}
+    own |= {name: value for name, value in scalars.items() if name != "texts"}
     try:
-        return cut(Plan(**{**arrays, **scalars, "stop": Stop(**scalars.get("stop", {}))}))
-    except (ValueError, TypeError) as error:
+        texts = {str(label): tuple(map(str, found)) for label, found in scalars.get("texts", {}).items()}
+        labels = QueryLabels(named, texts) if named else None
+        return cut(Plan(**{**own, "labels": labels, "stop": Stop(**scalars.get("stop", {}))}))
+    except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{NAME} is no plan: {str(error).rstrip('.')}") from None
 
 
@@ -181,7 +191,7 @@ def _prints(plan: Survey) -> Iterator[str]:
     """Its fingerprint, and the one that it had until there were blocks (schema ``plimsoll.plan/1``)."""
     yield plan.fingerprint
     digest, head = hashlib.sha256(b"plimsoll.plan/1"), plan.pieces.whole()
-    for item in fields(head):
+    for item in [item for item in fields(head) if item.name != "labels"] if head.labels is None else ():
         value = getattr(head, item.name)
         if item.name in ARRAYS:
             data = np.asarray(value, dtype="<i8").tobytes()
@@ -282,7 +292,8 @@ def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
             text = str(archive["scalars"]) if "scalars" in archive.files else None
             scalars = None if text is None else json.loads(text)
             by_seed = isinstance(scalars, dict) and "by_seed" in scalars
-            arrays = {} if by_seed else {name: np.asarray(archive[name]) for name in ARRAYS}
+            names = [*ARRAYS, *(name for name in archive.files if name.startswith(_LABEL))]
+            arrays = {} if by_seed else {name: np.asarray(archive[name]) for name in names}
     except _UNREADABLE as error:
         raise ValueError(f"{NAME}: {_said(error)}") from None
     for name, array in arrays.items():

@@ -6,7 +6,7 @@ keys, so that neither is ever in memory as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -32,8 +32,11 @@ Columns = tuple[IntArray, IntArray, IntArray, IntArray]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Consecutive samples of a plan, int64[m] each. ``place``: their numbers in the whole plan."""
+    """Consecutive samples of a plan, int64[m] each. ``place``: their numbers in the whole plan; ``labels``: of their
+    queries.
+    """
 
+    labels: Mapping[str, IntArray]
     key: IntArray
     query_id: IntArray
     sample_ix: IntArray
@@ -46,7 +49,11 @@ class Samples:
 
     def part(self, rows: slice | BoolArray) -> Samples:
         """Some of them."""
-        return Samples(*(getattr(self, field.name)[rows] for field in fields(self)))
+        labels = {label: column[rows] for label, column in self.labels.items()}
+        return Samples(labels, *(getattr(self, name)[rows] for name in _ARRAYS))
+
+
+_ARRAYS = tuple(one.name for one in fields(Samples) if one.name != "labels")
 
 
 class Cursor:
@@ -94,7 +101,8 @@ class Cursor:
                 # A plan has the samples of a query in order: place and number are one.
                 key = MEASURED + keys(query, at - piece.offsets[row], self.width)
                 columns = piece.sample_ix[at], piece.payload_ix[at], piece.due_ns[row], at + place
-                yield Samples(key, query, *columns)
+                labels = {} if piece.labels is None else piece.labels.select(row).columns
+                yield Samples(labels, key, query, *columns)
             place += piece.n_samples
 
 
@@ -110,10 +118,9 @@ def keys(query: IntArray, sample: IntArray, width: int) -> IntArray:
 def _joined(parts: list[Samples]) -> Samples:
     if len(parts) == 1:
         return parts[0]
-    names = [field.name for field in fields(Samples)]
-    return Samples(
-        *(np.concatenate([getattr(part, name) for part in parts] or [np.empty(0, np.int64)]) for name in names)
-    )
+    none, named = np.empty(0, np.int64), parts[0].labels if parts else ()
+    labels = {label: np.concatenate([part.labels[label] for part in parts]) for label in named}
+    return Samples(labels, *(np.concatenate([getattr(part, name) for part in parts] or [none]) for name in _ARRAYS))
 
 
 def places(query: IntArray, sample: IntArray, samples: Samples, width: int) -> tuple[IntArray, BoolArray]:

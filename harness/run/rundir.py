@@ -32,12 +32,14 @@ from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import accounts, plan_file, retention
 from plimsoll.harness.run.gathered import Gathered
+from plimsoll.harness.run.labelling import Known
 from plimsoll.harness.run.sealing import Missing, Rows
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.validity.accounts import Sums, sums
@@ -122,11 +124,13 @@ def seal(
     chosen: Callable[[IntArray], BoolArray] | None = None,
     dealing: Dealing = "turns",
     answers: Callable[[Path], None] | None = None,
+    payloads: LabelTable | None = None,
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
-    theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
+    theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes; ``payloads``: labels of
+    each payload.
     """
     folders = [directory.segments]
     for member in members:
@@ -135,12 +139,14 @@ def seal(
     pieces = plan if isinstance(plan, Blocks) else cut(plan)
     pieces = replace(pieces, known=pieces.extent())
     parts = [records for member in members for records in member.segments]
-    gathered = Gathered(folders, parts, max(1, pieces.extent().widest))
     share = plan_file.Share.of(manifest)
     mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
+    width = max(1, pieces.extent().widest)
+    known = Known(mine, payloads, width)
+    gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])
     missing = Missing(mine, members, gathered, t0_ns, dealing, shards)
-    rows = Rows(gathered, mine, members, missing, chosen)
+    rows = Rows(gathered, mine, members, missing, chosen, known)
     cyclic = pieces.head.cyclic
     lost = _lost_in_closed_loop(members, gathered.rows) if cyclic else ()
     facts = replace(

@@ -32,6 +32,7 @@ from plimsoll.harness.process.writing import whole, write_json
 from plimsoll.harness.run import ahead, plan_file
 from plimsoll.harness.run.accounts import ended, last_words
 from plimsoll.harness.run.ahead import Begun
+from plimsoll.harness.run.labelling import read_again
 from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.rundir import (
     BEGUN,
@@ -49,6 +50,7 @@ from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
 
 #: Workers whose coordinator was killed have so long to write what they have.
@@ -152,12 +154,12 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
         answers, notes = _gather_outputs(directory, scenario, plan.whole(), str(manifest["run_id"]))
-    sealed = seal(
-        directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan.extent()), begun.dealing, answers
-    )
+    payloads, told = read_again(scenario)
+    chosen = _chosen(scenario, plan.extent())
+    sealed = seal(directory, manifest, scenario, plan, members, facts, chosen, begun.dealing, answers, payloads)
     if sealed.directory != directory:
         _keep_promises(directory, sealed.directory)
-    return replace(sealed, notes=(*sealed.notes, *notes))
+    return replace(sealed, notes=(*sealed.notes, *notes, *told))
 
 
 def _chosen(scenario: Mapping[str, Any], plan: Extent) -> Callable[[IntArray], BoolArray] | None:
@@ -346,7 +348,8 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
         Member(index, done=told.get(index, {}), segments=[more] if index == 0 else []) for index in range(n_workers)
     ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
-    made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan.extent()))
+    chosen, payloads = _chosen(scenario, plan.extent()), _told_again(scenario)
+    made = seal(create(out), manifest, scenario, plan, members, facts, chosen, payloads=payloads)
     _keep_promises(sealed.directory, made.directory)
     return made.directory.path
 
@@ -414,7 +417,15 @@ def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
         if (run / name).is_file():
             _copy(run / name, made.file(name))
     chosen = _chosen(scenario, plan.extent())
-    return seal(made, manifest, scenario, plan, members, facts, chosen, manifest["dealing"]).directory.path
+    dealing, payloads = manifest["dealing"], _told_again(scenario)
+    return seal(made, manifest, scenario, plan, members, facts, chosen, dealing, None, payloads).directory.path
+
+
+def _told_again(scenario: Mapping[str, Any]) -> LabelTable | None:
+    payloads, problems = read_again(scenario)
+    if problems:
+        print(*(f"warning: {text}" for text in problems), sep="\n", file=sys.stderr)
+    return payloads
 
 
 def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from plimsoll.harness.run import accounts
 from plimsoll.harness.run.chained import Chain
 from plimsoll.harness.run.gathered import Gathered, Taken
+from plimsoll.harness.run.labelling import Known, together
 from plimsoll.harness.run.planned import END, Cursor, Differences, Samples, places
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks
@@ -38,15 +39,21 @@ Chosen = Callable[[IntArray], BoolArray]
 class Rows:
     """All rows of a run in order, at least one block; each pass over them counts anew.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose. Raises HarnessFault for a segment that
-    can't be read a second time.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``known``: labels that nobody recorded.
+    Raises HarnessFault for a segment that can't be read a second time.
     """
 
     def __init__(
-        self, gathered: Gathered, plan: Blocks, members: Sequence[Member], missing: Missing, chosen: Chosen | None
+        self,
+        gathered: Gathered,
+        plan: Blocks,
+        members: Sequence[Member],
+        missing: Missing,
+        chosen: Chosen | None,
+        known: Known,
     ) -> None:
         self._gathered, self._plan, self._members, self._shards = gathered, plan, members, missing.shards
-        self._missing, self._chosen = missing, chosen
+        self._missing, self._chosen, self._known = missing, chosen, known
         self._head = plan.head
         self._reset()
 
@@ -86,8 +93,7 @@ class Rows:
                 recorded = np.append(recorded, np.zeros(len(more), np.bool_))[order]
         self._count(rows, samples)
         self._ledger.add(rows, recorded)
-        sealed = self._sealed(rows, recorded)
-        return sealed if self._chain is None else self._chain.labelled(sealed)
+        return self._sealed(rows, recorded, samples)
 
     def _lost(self, rows: Records, samples: Samples) -> BoolArray:
         """bool[m]: nobody recorded this sample."""
@@ -115,12 +121,15 @@ class Rows:
         columns = [rows[name][load] for name in ("sample_ix", "payload_ix", "due_ns")]
         self._differences.add((query[load], *columns), samples)
 
-    def _sealed(self, rows: Records, recorded: BoolArray) -> Records:
-        """With those set apart that were cancelled on purpose, and entered in the books."""
+    def _sealed(self, rows: Records, recorded: BoolArray, samples: Samples | None) -> Records:
+        """With the labels that were known before, those set apart that were cancelled on purpose, and entered in the
+        books.
+        """
         books = self._ledger.books
         marked = rows if self._chosen is None else cancelled.marked(rows, self._chosen(rows["query_id"]))
         apart = cancelled.chosen(marked)
-        books.add(marked, recorded & ~apart)
+        marked = marked.labelled(together(rows.labels, self._known.of(rows, samples)))
+        books.add(marked, recorded & ~apart, self._known.names)
         if bool((apart & recorded).any()):  # their worker knew nothing of that
             books.add_digests(digests(rows.select(apart & recorded)))
         return marked

@@ -134,6 +134,11 @@ class ProtocolSpec:
     servers: tuple[str, ...] = ()
     history: Literal["messages", "text", ""] = ""
 
+    @property
+    def says(self) -> tuple[str, ...]:
+        """Where in an answer a label may stand; nowhere of one that comes over no network."""
+        return getattr(self.build, "says", ("header", "trailer", "body")) if self.needs_url else ()
+
     def streams(self, options: Mapping[str, Any]) -> bool:
         """Answers come as streams, as far as ``options`` tell."""
         fields = self.options.model_fields if self.options is not None else {}

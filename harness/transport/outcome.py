@@ -6,8 +6,10 @@ status, except that a server's own word (an error status, an error event) explai
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Collection, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,29 @@ def count_usage(exchange: Exchange, n_in: int, n_out: int) -> None:
     if n_out >= 0:
         exchange.n_out = n_out
         exchange.tokens_from = int(TokensFrom.USAGE)
+
+
+def count_cached(exchange: Exchange, cached: int) -> None:
+    """Fill in how many prompt tokens a cache had, as the server counts them; -1: it did not say."""
+    if cached >= 0:
+        exchange.labels = {**(exchange.labels or {}), "cached_tokens": cached}
+
+
+def keep_retry_after(exchange: Exchange) -> None:
+    """Of a refused request: how many seconds it was told to wait (RFC 9110 section 10.2.3), as a label.
+
+    A date counts from the answer's own ``Date``; without that nobody knows.
+    """
+    said = (header(exchange, b"retry-after") or "").strip()
+    seconds = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else -1
+    if said and seconds < 0:
+        try:
+            until, now = (parsedate_to_datetime(text) for text in (said, header(exchange, b"date") or ""))
+            seconds = max(0, math.ceil((until - now).total_seconds()))
+        except (ValueError, TypeError, OverflowError):
+            return
+    if seconds >= 0:
+        exchange.labels = {"retry_after": seconds, **(exchange.labels or {})}
 
 
 def count_tokens(exchange: Exchange, n_in: int, n_out: int, ended: bool) -> None:

@@ -57,12 +57,18 @@ def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
 def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
     from plimsoll.harness.run.job import check_file
+    from plimsoll.harness.run.labelling import of_payloads
+    from plimsoll.slo.records.labels import NO_LABELS
 
     with errors_too(json_):
         scenario = check_file(path)
-        plan = scenario.blocks(len(scenario.source_object())).survey()
+        source = scenario.source_object()
+        plan, known = scenario.blocks(len(source)).survey(), of_payloads(scenario, source) or NO_LABELS
     if json_:
         typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint}, indent=1))
         return
     what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
     typer.echo(f"{path}: {scenario.kind}, {what}. Fine")
+    for label, place in (scenario.labels or {}).items():
+        values = {*known.columns[label].tolist()} - {-1} if label in known.columns else None
+        typer.echo(f"  label {label}: {place}" + ("" if values is None else f", {len(values):,} values"))

@@ -49,7 +49,8 @@ class TokenScan:
     ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the first that carried
     answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not given). ``bad`` says which event
     could not be read; reading stops there, as it does at a ``fault``. ``timing`` is the last member ``server_timing``
-    of an event: what a server says of its stages when it knows them all ("": nothing).
+    of an event: what a server says of its stages when it knows them all ("": nothing). ``cached``: prompt tokens that
+    it had in a cache (-1: not said).
     """
 
     output: Sequence[int] = field(default_factory=list)
@@ -62,6 +63,7 @@ class TokenScan:
     bad: str | None = None
     n_events: int = 0
     timing: str = ""
+    cached: int = -1
 
 
 def load(payloads: Sequence[bytes], done: bytes | None = DONE) -> tuple[list[Any], bool, str | None]:
@@ -156,6 +158,23 @@ def usage_of(usage: Any) -> tuple[int, int]:
     )
 
 
+#: Where usage blocks say how many prompt tokens were in a cache: OpenAI's APIs and who follows them; then DeepSeek,
+#: Anthropic, Moonshot.
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+_CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
+
+
+def cached_of(usage: Any) -> int:
+    """Prompt tokens of a usage block that a cache had; -1: it doesn't say."""
+    if not isinstance(usage, dict):
+        return -1
+    for name in _DETAILS:
+        details = usage.get(name)
+        if type(details) is dict and "cached_tokens" in details:
+            return count(details["cached_tokens"])
+    return next((count(usage[name]) for name in _CACHED if name in usage), -1)
+
+
 def timing_of(value: Any) -> str:
     """A member ``server_timing`` as it may be kept: text of a sane length, else ""."""
     return value if type(value) is str and len(value) <= _MAX_TIMING else ""
@@ -236,4 +255,5 @@ def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> Tok
         if fault is not None:
             break
     n_in, n_out = usage_of(usage)
-    return TokenScan(output, first_answer, n_in, n_out, finished, done, fault, bad, len(events), timing_of(timing))
+    said = timing_of(timing), cached_of(usage)
+    return TokenScan(output, first_answer, n_in, n_out, finished, done, fault, bad, len(events), *said)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Discriminator, Field, PrivateAttr, Tag, model_va
 from plimsoll.scenarios.loops import open_plan
 from plimsoll.scenarios.plan.arrival import Arrival, Rate, due_blocks, expected_queries, process, profile
 from plimsoll.scenarios.plan.lengths import Length, draw_lengths
-from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.plan import IntArray, Plan, QueryLabels, Stop
 from plimsoll.scenarios.plan.sampling import Order, choose, require_samples
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plan.think import Think, draw_think
@@ -164,7 +164,11 @@ def _plan(begins: IntArray, turns: IntArray, payload: IntArray, think: IntArray,
     after = place[before]
     sessions = int((after < 0).sum())
     made = replace(stop, min_queries=min(stop.min_queries, sessions))  # what a failure cuts short is no fault of ours
-    return replace(open_plan(due[order], payload[order], made, seed), after=after)
+    session = np.repeat(place[first], turns)[order]  # the query id of its first turn
+    labels = QueryLabels(
+        {"session": session, "turn": (np.arange(len(payload)) - np.repeat(first, turns))[order] + 1}, {}
+    )
+    return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
 
 
 def _warmup(params: SessionsParams, warmup: Warmup) -> Plan | None:

@@ -14,7 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.scenarios.plan.plan import ARRAYS, BLOCK, Dealing, Fingerprint, IntArray, Plan, Stop, dealt, shared
+from plimsoll.scenarios.plan.plan import (
+    ARRAYS,
+    BLOCK,
+    Dealing,
+    Fingerprint,
+    IntArray,
+    Plan,
+    QueryLabels,
+    Stop,
+    dealt,
+    shared,
+)
 
 #: Of a plan of at most so many queries a timeline has each.
 MARKS = 1 << 19
@@ -211,6 +222,7 @@ def _cut(plan: Plan) -> Iterator[Plan]:
             due_ns=plan.due_ns[rows],
             query_id=plan.query_id[rows],
             after=plan.after[rows],
+            labels=plan.labels and plan.labels.select(rows),
             offsets=bounds - bounds[0],
             sample_ix=plan.sample_ix[samples],
             payload_ix=plan.payload_ix[samples],
@@ -225,8 +237,10 @@ def joined(pieces: Iterable[Plan]) -> Plan:
     """
     first, n = None, 0
     columns: dict[str, list[IntArray]] = {name: [] for name in ARRAYS}
+    labels: list[QueryLabels | None] = []
     for piece in pieces:
         first, n = first or piece, n + 1
+        labels.append(piece.labels)
         for name, parts in columns.items():
             parts.append(np.diff(piece.offsets) if name == "offsets" else getattr(piece, name))
     if first is None:
@@ -235,7 +249,7 @@ def joined(pieces: Iterable[Plan]) -> Plan:
         return first
     arrays: dict[str, Any] = {name: np.concatenate(columns.pop(name)) for name in ARRAYS}
     arrays["offsets"] = np.concatenate(([0], np.cumsum(arrays["offsets"])))
-    return replace(first, **arrays, check=False)
+    return replace(first, **arrays, labels=QueryLabels.joined(labels), check=False)
 
 
 def _sharded(make: Callable[[], Iterator[Plan]], i: int, n: int, dealing: Dealing) -> Iterator[Plan]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,36 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryLabels:
+    """Labels of a plan's queries, as ``class``, ``session`` and ``turn``. ``columns[label]`` int64[n]: a place in
+    ``texts[label]``, or the number itself of a label without texts; -1: the query has none.
+
+    All pieces of a plan have the same labels and texts.
+    """
+
+    columns: Mapping[str, IntArray]
+    texts: Mapping[str, tuple[str, ...]]
+
+    def select(self, rows: Any) -> QueryLabels:
+        """Those of the queries at these places."""
+        return QueryLabels({label: column[rows] for label, column in self.columns.items()}, self.texts)
+
+    @staticmethod
+    def joined(parts: Sequence[QueryLabels | None]) -> QueryLabels | None:
+        """Of pieces in order. Raises ValueError for pieces that are not of one plan."""
+        held = [part for part in parts if part is not None]
+        if not held:
+            return None
+        first = held[0]
+        names = list(first.columns)
+        if any(part is None or [*part.columns] != names or part.texts != first.texts for part in parts):
+            raise ValueError("pieces of a plan have other labels, or other texts, than the first. Give all the same")
+        return QueryLabels(
+            {label: np.concatenate([part.columns[label] for part in held]) for label in names}, first.texts
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Due times, samples and limits of one run, or of one shard of it.
 
@@ -67,7 +98,8 @@ class Plan:
     ids; ``offsets`` int64[n+1]; ``sample_ix`` int64[m], position of the sample inside its query;
     ``payload_ix`` int64[m], index into the payload source; ``after`` int64[n], the query this one waits for
     or -1. ``max_in_flight`` is the number of slots of a closed loop; in an open loop it bounds how many
-    samples may be on the wire at once, and their due times do not move.
+    samples may be on the wire at once, and their due times do not move. ``labels``: what rows of its queries are told
+    apart by; None: nothing.
 
     Raises ``ValueError`` when the fields contradict each other; ``check`` false: they are parts of a plan that was
     looked at.
@@ -86,6 +118,7 @@ class Plan:
     max_in_flight: int | None = None
     first_id: int = 0
     id_step: int = 1
+    labels: QueryLabels | None = None
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
@@ -169,6 +202,7 @@ class Plan:
             due_ns=self.due_ns[rows],
             query_id=self.query_id[rows],
             after=self.after[rows],
+            labels=self.labels and self.labels.select(rows),
             offsets=np.asarray([0, count] if count else [0], dtype=np.int64),
             sample_ix=self.sample_ix[mine],
             payload_ix=self.payload_ix[mine],
@@ -187,6 +221,7 @@ class Plan:
             due_ns=self.due_ns[rows],
             query_id=self.query_id[rows],
             after=self.after[rows],
+            labels=self.labels and self.labels.select(rows),
             offsets=offsets,
             sample_ix=self.sample_ix[samples],
             payload_ix=self.payload_ix[samples],
@@ -258,6 +293,11 @@ def _check_arrays(plan: Plan) -> None:
         raise ValueError("plan.after must be -1 or the id of an earlier query.")
     if not np.isin(plan.after[waits], plan.query_id).all():
         raise ValueError("plan.after names a query that is not in the plan.")
+    labels = plan.labels or QueryLabels({}, {})
+    for label, column in labels.columns.items():
+        most = len(labels.texts[label]) if label in labels.texts else 1 << 62
+        if len(column) != n or (n and not -1 <= column.min() <= column.max() < most):
+            raise ValueError(f"plan.labels[{label}] has another length than due_ns, or a place without a text.")
 
 
 def _check_scalars(plan: Plan) -> None:
@@ -290,10 +330,14 @@ class Fingerprint:
     def add(self, piece: Plan) -> None:
         """The next rows."""
         if not self._query:
-            scalars = {f.name: getattr(piece, f.name) for f in fields(piece) if f.name not in ARRAYS}
+            scalars = {f.name: getattr(piece, f.name) for f in fields(piece) if f.name not in (*ARRAYS, "labels")}
+            if piece.labels is not None:
+                scalars["labels"] = [(label, piece.labels.texts.get(label)) for label in piece.labels.columns]
             self._columns["scalars"].update(repr({**scalars, "stop": asdict(piece.stop)}).encode())
         self._columns["due_ns"].update(_bytes(piece.due_ns))
         self._columns["payload_ix"].update(_bytes(piece.payload_ix))
+        for label, column in piece.labels.columns.items() if piece.labels is not None else ():
+            self._columns.setdefault(f"label {label}", hashlib.sha256()).update(_bytes(column))
         n, m = piece.n_queries, piece.n_samples
         if not n:
             return

@@ -8,13 +8,13 @@ turn. ``data["turns"]`` of a payload may hold a mapping for each turn with ``max
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.samples.payload import Payload, PayloadSource, require_index
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource, Said, require_index
 
 Messages = tuple[dict[str, Any], ...]
 
@@ -29,6 +29,7 @@ class Conversations:
     starts: IntArray
     think_ns: IntArray
     cumulative: int = 0
+    labels: Said = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -45,15 +46,22 @@ class Conversations:
 
 def conversations(source: PayloadSource, recorded: bool) -> Conversations:
     """This source by turns: each with what was said before it (``recorded``), or with its own messages alone."""
+    said: Said = getattr(source, "labels", {})
     rows = [source.payload(ix) for ix in range(len(source))]
-    kept = [one for one, after in zip(rows, [*rows[1:], None], strict=True) if not _continued(one, after)]
-    made = [_turns(one, recorded) for one in kept]
+    kept = [
+        at for at, (one, after) in enumerate(zip(rows, [*rows[1:], None], strict=True)) if not _continued(one, after)
+    ]
+    made = [_turns(rows[at], recorded) for at in kept]
     lengths = [len(turns) for turns in made]
     return Conversations(
         tuple(payload for turns in made for payload, _ in turns),
         np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
         np.array([think for turns in made for _, think in turns], np.int64),
         len(rows) - len(kept),
+        {
+            key: [values[at] for at, n in zip(kept, lengths, strict=True) for _ in range(n)]
+            for key, values in said.items()
+        },
     )
 
 

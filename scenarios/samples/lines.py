@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +62,25 @@ def require_object(entry: Any, keys: Sequence[str], example: str) -> dict[str, A
             hint = f"Did you mean {near[0]}? " if near else ""
             raise ValueError(f"unknown key {key!r}. {hint}Known keys: {', '.join(keys)}.")
     return entry
+
+
+def scalar(entry: Mapping[str, Any], key: str) -> str | float | None:
+    """What an object says under the key of a label: a text, a number or nothing. Raises ValueError."""
+    value = entry.get(key)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"{key} is a {type(value).__name__}, and a label's value is a text or a number. Give one.")
+
+
+def without_values(path: Path, said: Mapping[str, Sequence[object]]) -> list[str]:
+    """An error for each key of a label that no line has."""
+    return [
+        f"{path}: no line has the key {key!r}, which labels takes from the source. Correct its name."
+        for key, values in said.items()
+        if all(value is None for value in values)
+    ]
 
 
 def cap(errors: Sequence[str], where: str) -> list[str]:

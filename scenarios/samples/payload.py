@@ -5,7 +5,7 @@ A source makes payloads; a client encodes them to wire bytes, ahead of time. Not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,8 +31,14 @@ class Payload:
     id: str | None = None
 
 
+#: What a data set says of each sample under a key: a text, a number, or nothing.
+Said = Mapping[str, Sequence[str | float | None]]
+
+
 class PayloadSource(Protocol):
-    """A finite, seeded library of samples, indexable in any order."""
+    """A finite, seeded library of samples, indexable in any order. One that was made with the keys of labels has
+    ``labels``, a ``Said`` of those keys.
+    """
 
     def __len__(self) -> int: ...
 
@@ -53,6 +59,7 @@ class PayloadList:
 
     payloads: tuple[Payload, ...]
     filtered: Mapping[str, int] = field(default_factory=dict)
+    labels: Said = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.payloads)

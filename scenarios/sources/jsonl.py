@@ -2,10 +2,11 @@
 
 ``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each with an
 optional ``max_output_tokens``; messages of several turns with the times between them (``think``: a list of durations),
-for kind ``sessions``; and for accuracy runs an ``id`` and a ``reference``: the expected answer. Every bad line
-is reported; none is skipped.
+for kind ``sessions``; and for accuracy runs an ``id`` and a ``reference``: the expected answer. Keys that the
+scenario's ``labels`` name may stand beside them. Every bad line is reported; none is skipped.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.plugins import Source
-from plimsoll.scenarios.samples.lines import cap, read_lines, require_object
+from plimsoll.scenarios.samples.lines import cap, read_lines, require_object, scalar, without_values
 from plimsoll.scenarios.samples.payload import Payload, PayloadList
 from plimsoll.scenarios.samples.reference import checked
 from plimsoll.scenarios.text.document import ScenarioError
@@ -33,20 +34,33 @@ class JsonLines(BaseModel):
 
 
 def _build(params: JsonLines, seed: int) -> PayloadList:
+    return _labelled(params, seed, ())
+
+
+def _labelled(params: JsonLines, seed: int, keys: Collection[str]) -> PayloadList:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
         raise ScenarioError([problem])
-    payloads, errors = read_lines(path, lambda entry, where: _payload(entry, params.output_tokens), params.count)
+    said: dict[str, list[str | float | None]] = {key: [] for key in keys}
+
+    def read(entry: Any, where: str) -> Payload:
+        payload = _payload(entry, params.output_tokens, keys)
+        for key, values in said.items():
+            values.append(scalar(entry, key))
+        return payload
+
+    payloads, errors = read_lines(path, read, params.count)
     if not payloads and not errors:
         errors = [f"{path}: no samples in it. Write one JSON object a line."]
+    errors += without_values(path, said) if not errors else []
     if errors:
         raise ScenarioError(cap(errors, str(path)))
-    return PayloadList(tuple(payloads))
+    return PayloadList(tuple(payloads), labels=said)
 
 
-def _payload(line: Any, output_tokens: int | None) -> Payload:
-    entry = require_object(line, _KEYS, '{"prompt": "..."}')
+def _payload(line: Any, output_tokens: int | None, keys: Collection[str] = ()) -> Payload:
+    entry = require_object(line, (*_KEYS, *keys), '{"prompt": "..."}')
     given = [key for key in ("prompt", "messages", "data") if key in entry]
     if len(given) != 1:
         raise ValueError(f"has {' and '.join(given) or 'no sample'}. Give exactly one of prompt, messages or data.")
@@ -93,5 +107,6 @@ SOURCE = Source(
     summary="Your own samples: a JSON Lines file of prompts, chats or data.",
     params=JsonLines,
     build=_build,
+    labelled=_labelled,
     sample_file='{"prompt": "What is a load line?", "max_output_tokens": 32}\n',
 )

@@ -45,8 +45,8 @@ class Place:
     def at(self, loc: Loc) -> str:
         path = ""
         keys = tuple(
-            part for part in loc if isinstance(part, int) or not part.startswith("<")
-        )  # that is a union's branch
+            part for part in loc if isinstance(part, int) or not part.startswith(("<", "[key]"))
+        )  # those are a union's branch, and a mapping's key itself
         for part in keys:
             if isinstance(part, int):
                 path += f"[{part}]"

@@ -44,8 +44,9 @@ def spans(records: Records) -> Spans | None:
     rows = np.flatnonzero(records.in_measure & (session >= 0))
     if not len(rows):
         return None
-    rows = rows[np.lexsort((turn[rows], session[rows]))]
-    new = np.append(True, np.diff(session[rows]) != 0)
+    of = np.asarray(columns.get("class", np.zeros(len(records), np.int64)))  # classes number theirs by themselves
+    rows = rows[np.lexsort((turn[rows], session[rows], of[rows]))]
+    new = np.append(True, (np.diff(session[rows]) != 0) | (np.diff(of[rows]) != 0))
     return Spans(rows[new], rows[np.append(new[1:], True)])
 
 

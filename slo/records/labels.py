@@ -10,6 +10,7 @@ Nothing is selected here by a text of a user; ``plimsoll.slo.objectives.selector
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -32,6 +33,15 @@ NUMBERS = ("session", "turn", "attempt")
 PREFIX = "label_"
 #: More values than these are refused where rows are split by them.
 MOST_VALUES = 1_000
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+def number_of(text: str) -> int:
+    """The whole number that a text is, written as we write one; -1: it is none. A label of such texts only is stored as
+    numbers.
+    """
+    return int(text) if _NUMBER.fullmatch(text) else -1
 
 
 def column_of(label: str) -> str:
@@ -98,6 +108,10 @@ class LabelTable:
             if low < -1 or (label in self.texts and high >= len(self.texts[label])):
                 return f"{column_of(label)} points at a text that is not there, or holds a number below 0"
         return None
+
+
+#: Of rows that have none.
+NO_LABELS = LabelTable(MappingProxyType({}), MappingProxyType({}), 0)
 
 
 def join_labels(parts: Sequence[LabelTable | None], lengths: Sequence[int]) -> LabelTable | None:

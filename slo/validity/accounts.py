@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.records.columns import blocks
+from plimsoll.slo.records.labels import NO_LABELS, column_of, number_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     RAGGED,
@@ -49,13 +50,16 @@ class Sums:
         self._found: dict[str, int] = {}
         self.digests: dict[int, int] = {}
 
-    def add(self, records: Records, counted: BoolArray | None = None) -> None:
-        """These rows too. ``counted`` bool[n]: what their workers' digests are of; None: of none."""
+    def add(self, records: Records, counted: BoolArray | None = None, added: Collection[str] = ()) -> None:
+        """These rows too. ``counted`` bool[n]: what their workers' digests are of; None: of none. ``added``: labels
+        that those knew nothing of.
+        """
+        beyond = {*map(column_of, added)}
         for begin, end in blocks(records.chunk_offsets):
             total = None if counted is None else np.zeros(end - begin, np.uint64)
             for name, terms in _terms(records, begin, end):
                 self._found[name] = (self._found.get(name, 0) + int(terms.sum())) % (1 << 64)
-                if total is not None:
+                if total is not None and name not in beyond:
                     total += terms
             if total is not None and counted is not None:
                 here = counted[begin:end]
@@ -178,6 +182,11 @@ def _terms(records: Records, begin: int, end: int) -> Iterator[tuple[str, Hashes
         yield name, hashed(name, _of_texts(records.table(name), column) if name in _TEXTS else _whole(column))
     some = records.chunks.part(begin, end)
     yield "chunk_ns", _of_lists("chunk_ns", some, records.chunk_offsets[begin : end + 1], key)
+    labels = records.labels or NO_LABELS
+    for label, places in labels.columns.items():
+        column, words = places[rows], labels.texts.get(label)
+        terms = hashed(column_of(label), _whole(column) if words is None else _of_texts(words, column, numbers=True))
+        yield column_of(label), np.where(column == -1, np.uint64(0), terms)
     if records.session is None:
         return
     for name in SESSION_COLUMNS:
@@ -211,18 +220,25 @@ def _whole(values: npt.NDArray[Any]) -> Hashes:
     return values.astype(np.int64, copy=False).view(np.uint64)
 
 
-def _of_texts(texts: Sequence[str], column: npt.NDArray[Any]) -> Hashes:
+def _of_texts(texts: Sequence[str], column: npt.NDArray[Any], numbers: bool = False) -> Hashes:
     """A hash of each row's text, 0 for none and for an index outside the table.
 
-    Of texts as files hold them: see ``plimsoll.slo.records.tables``.
+    Of texts as files hold them: see ``plimsoll.slo.records.tables``. ``numbers``: one that is a number counts as that,
+    for workers keep texts where a run may have a column of numbers.
     """
     place = np.where((column >= 0) & (column < len(texts)), column, -1)
     used = [*range(len(texts)), -1]
     if len(texts) > len(place):  # of texts that differ from row to row only the rows' own
         found, place = np.unique(place, return_inverse=True)
         used = found.tolist()
-    each = [blake2b(texts[i].encode("utf-8", "replace"), digest_size=8).digest() if i >= 0 else bytes(8) for i in used]
+    each = [_eight(texts[i], numbers) if i >= 0 else bytes(8) for i in used]
     return np.frombuffer(b"".join(each), "<u8").astype(np.uint64)[place]
+
+
+def _eight(text: str, numbers: bool) -> bytes:
+    if numbers and (number := number_of(text)) >= 0:
+        return number.to_bytes(8, "little")
+    return blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
 
 
 @cache

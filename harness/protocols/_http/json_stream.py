@@ -33,10 +33,11 @@ _SSE_BEGINS = (b"data:", b"event:", b":", b"id:", b"retry:")
 class Told:
     """What the events of one answer have said so far. ``finished``: the answer is whole; ``done``: and nothing follows
     that matters. ``reason``: why it ended, in the server's word (None: not said). ``fault`` is the server's own word
-    that it failed, ``bad`` why the bytes are no answer. ``seen`` is the reader's.
+    that it failed, ``bad`` why the bytes are no answer. ``cached``: prompt tokens that a cache had. ``seen`` is the
+    reader's.
     """
 
-    __slots__ = ("bad", "done", "fault", "finished", "n_in", "n_out", "reason", "seen", "timing")
+    __slots__ = ("bad", "cached", "done", "fault", "finished", "n_in", "n_out", "reason", "seen", "timing")
 
     def __init__(self) -> None:
         self.n_in = -1
@@ -47,6 +48,7 @@ class Told:
         self.fault: tokens.Fault | None = None
         self.bad: str | None = None
         self.timing = ""
+        self.cached = -1
         self.seen = -1
 
 
@@ -80,7 +82,7 @@ def scan(
     timing = tokens.timing_of(last.get("server_timing")) if isinstance(last, dict) else ""
     return tokens.TokenScan(
         output, first_answer, told.n_in, told.n_out, done or told.finished, done, told.fault, bad, len(events),
-        timing or told.timing,
+        timing or told.timing, told.cached,
     )  # fmt: skip
 
 
@@ -108,6 +110,7 @@ def settle_scan(exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, e
         exchange.server_timing = scanned.timing
     outcome.stamp_chunks(exchange, stream.times, scanned.output, scanned.first_answer)
     outcome.count_tokens(exchange, scanned.n_in, scanned.n_out, scanned.finished and exchange.status == outcome.OK)
+    outcome.count_cached(exchange, scanned.cached)
     problem = stream.broken or scanned.bad or (stream.cut if not scanned.done else None)
     if problem is None and end and not scanned.finished:
         problem = f"stream cut after {len(scanned.output)} chunks: {end}"
@@ -226,6 +229,7 @@ class JsonDialect:
             return
         kind = self._read(told, answer)
         outcome.count_usage(exchange, told.n_in, -1)
+        outcome.count_cached(exchange, told.cached)
         exchange.server_timing = tokens.timing_of(answer.get("server_timing")) or told.timing or exchange.server_timing
         if told.fault is not None:
             outcome.fail_by(exchange, told.fault)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,11 @@ class GrpcClient:
     def answer(self) -> Callable[[Exchange], Answer | None] | None:
         """How the dialect reads what an accuracy run keeps, if it can."""
         return answering(self._dialect)
+
+    @property
+    def fields(self) -> Callable[[Exchange], Iterator[Any]] | None:
+        """The JSON form of a call's messages, the last first, if the dialect has one."""
+        return getattr(self._dialect, "fields", None)
 
     def settle(self, exchange: Exchange) -> None:
         """Decode the header blocks, judge the call, and let the dialect read its messages."""

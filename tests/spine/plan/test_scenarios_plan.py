@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.blocks import joined
+from plimsoll.scenarios.plan.plan import Plan, QueryLabels, Stop
 from plimsoll.scenarios.plan.sampling import choose
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child, mixed, stream, uniforms
 
@@ -143,12 +144,33 @@ def test_every_field_is_in_the_fingerprint() -> None:
         "seed": 2,
         "max_in_flight": 5,
         "id_step": 2,
+        "labels": QueryLabels({"class": np.array([0, -1, 0])}, {"class": ("chat",)}),
     }
     prints = {replace(plan, **{name: value}).fingerprint() for name, value in other.items()}
     prints.add(replace(plan, first_id=1, id_step=3).fingerprint())
     prints.add(replace(plan, open_loop=False, cyclic=True).fingerprint())
     assert len(prints | {plan.fingerprint()}) == len(other) + 3
     assert set(other) | {"open_loop", "cyclic", "first_id"} == {item.name for item in fields(Plan)}
+
+
+def test_labels_are_in_the_fingerprint_and_go_with_their_queries() -> None:
+    labels = QueryLabels({"class": np.array([0, 1, 0]), "turn": np.array([1, -1, 2])}, {"class": ("chat", "bulk")})
+    plan = replace(open_plan([1, 2, 1]), labels=labels)
+    others = (
+        QueryLabels({**labels.columns, "turn": np.array([1, -1, 3])}, labels.texts),
+        QueryLabels(labels.columns, {"class": ("chat", "batch")}),
+        QueryLabels({"class": labels.columns["class"]}, labels.texts),
+    )
+    assert len({plan.fingerprint(), *(replace(plan, labels=one).fingerprint() for one in others)}) == 4
+    second = plan.shard(1, 2)
+    assert second.labels is not None
+    assert {name: column.tolist() for name, column in second.labels.columns.items()} == {"class": [1], "turn": [-1]}
+    pieces = [plan.select(np.array([0]), None), plan.select(np.array([1, 2]), None)]
+    assert joined(pieces).fingerprint() == plan.fingerprint()
+    with pytest.raises(ValueError, match="other labels, or other texts"):
+        joined([pieces[0], replace(pieces[1], labels=None)])
+    with pytest.raises(ValueError, match="a place without a text"):
+        replace(plan, labels=QueryLabels({"class": np.array([0, 2, 0])}, labels.texts))
 
 
 def test_a_shard_has_another_fingerprint_than_its_whole() -> None:

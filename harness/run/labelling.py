@@ -1,0 +1,104 @@
+"""What rows of a run are told apart by and was known before it: labels of their queries and of their payloads.
+
+The plan has the first, the payload source the second; rows come in blocks and get theirs as they are sealed. What an
+answer said is in the rows already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from plimsoll.harness.generator.labels import LONGEST
+from plimsoll.harness.run.planned import Samples, places
+from plimsoll.harness.transport.outcome import shown
+from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.samples.payload import PayloadSource, Said
+from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
+from plimsoll.scenarios.text.labels import of_source
+from plimsoll.slo.records.labels import LabelTable, number_of
+from plimsoll.slo.records.records import IntArray, Phase, Records
+
+
+class Known:
+    """``of`` gives the labels of rows. ``payloads``: those of each payload, by its index; ``width``: see
+    ``planned.keys``.
+    """
+
+    def __init__(self, plan: Blocks, payloads: LabelTable | None, width: int) -> None:
+        head = plan.head
+        self._payloads, self._width = payloads, width
+        self._texts = dict(head.labels.texts) if head.labels is not None else {}
+        self._of_plan = tuple(head.labels.columns) if head.labels is not None else ()
+        # A closed loop repeats its list for as long as it runs: all of the list's labels are at hand.
+        listed = plan.whole().labels if head.cyclic and head.labels is not None else None
+        self._listed: Mapping[str, IntArray] = {} if listed is None else listed.columns
+        self.names = frozenset((*self._of_plan, *(payloads.columns if payloads is not None else ())))
+
+    def of(self, rows: Records, samples: Samples | None) -> LabelTable | None:
+        """The labels of these rows, of a block whose planned samples are these; None: there are none."""
+        if not self.names:
+            return None
+        columns: dict[str, IntArray] = {}
+        texts = dict(self._texts)
+        if self._of_plan:
+            columns |= self._planned(rows, samples)
+        if self._payloads is not None:
+            payload = rows["payload_ix"]
+            known = (payload >= 0) & (payload < len(self._payloads))  # users of Locust make their own: -1
+            for label, column in self._payloads.columns.items():
+                columns[label] = np.where(known, np.append(column, -1)[np.where(known, payload, -1)], -1)
+            texts |= self._payloads.texts
+        return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows))
+
+    def _planned(self, rows: Records, samples: Samples | None) -> dict[str, IntArray]:
+        """Those of the queries; the warm-up is another plan's."""
+        query, measured = rows["query_id"], rows["phase"] != Phase.WARMUP
+        if samples is None:
+            n = len(next(iter(self._listed.values())))
+            return {label: np.where(measured, column[query % n], -1) for label, column in self._listed.items()}
+        at, known = places(query, rows["sample_ix"], samples, self._width)
+        known &= measured
+        if not len(samples):
+            return dict.fromkeys(self._of_plan, np.full(len(rows), -1))
+        return {label: np.where(known, column[at], -1) for label, column in samples.labels.items()}
+
+
+def of_payloads(scenario: Scenario, source: PayloadSource) -> LabelTable | None:
+    """The labels of each payload that the scenario takes from its data set; None: it takes none there."""
+    keys = of_source(scenario.labels or {})
+    if not keys:
+        return None
+    said: Said = getattr(source, "labels", {})
+    return LabelTable.of({label: _told(said[key]) for label, key in keys.items()})
+
+
+def read_again(scenario: Mapping[str, Any]) -> tuple[LabelTable | None, tuple[str, ...]]:
+    """The same by scenario.yaml, for whoever seals what another left; and what went wrong."""
+    if not scenario.get("labels"):
+        return None, ()
+    try:
+        known = parse(dict(scenario), str(scenario.get("name", "")))
+        return of_payloads(known, known.source_object()), ()
+    except (ScenarioError, OSError) as error:
+        return None, (f"labels of the data set are missing: it can't be read again ({error})",)
+
+
+def _told(values: Sequence[str | float | None]) -> list[str | int | None]:
+    """Whole numbers where all are such, else texts as rows may hold them."""
+    texts = [None if value in (None, "") else shown(str(value), LONGEST) for value in values]
+    numbers = [-1 if text is None else number_of(text) for text in texts]
+    if any(text is not None and number < 0 for text, number in zip(texts, numbers, strict=True)):
+        return [*texts]
+    return [None if number < 0 else number for number in numbers]
+
+
+def together(said: LabelTable | None, known: LabelTable | None) -> LabelTable | None:
+    """What answers said and what was known before, of the same rows."""
+    if said is None or known is None:
+        return known if said is None else said
+    columns, texts = {**said.columns, **known.columns}, {**said.texts, **known.texts}
+    return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(said))

@@ -1,0 +1,124 @@
+"""A sealed run has the labels of its plan, of its payloads and of its answers, and notices when one is altered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from plimsoll.harness.generator.segments import SegmentWriter
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
+from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.plan.plan import Plan, QueryLabels
+from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.records import Records, Status, concat, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
+
+N, MS = 40, 1_000_000
+KINDS = {
+    "open": {"kind": "server", "params": {"rate": 100, "arrival": "constant"}},
+    "wide": {"kind": "multi_stream", "params": {"samples_per_query": 2, "frame_interval": "20ms"}},
+    "closed": {"kind": "concurrency", "params": {"concurrency": 4}},
+}
+TENANTS = ("a", None, "b")
+
+
+def planned(kind: str) -> tuple[spec.Scenario, Plan]:
+    scenario = spec.parse({**KINDS[kind], "stop": {"min_queries": N, "min_duration": "0s", "max_queries": N}})
+    plan = scenario.build(3)
+    classes = np.arange(plan.n_queries) % 3 - 1
+    labels = QueryLabels({"class": classes, "session": np.arange(plan.n_queries) // 4}, {"class": ("chat", "bulk")})
+    return scenario, replace(plan, labels=labels)
+
+
+def answered(plan: Plan, worker: int, workers: int, said: dict[str, list[str | int | None]]) -> Records:
+    """What a worker records of its shard, with what answers said; the last two rows are missing, one is a warm-up's."""
+    mine = plan.shard(worker, workers)
+    ids = mine.first_id + mine.id_step * np.arange(N // workers) if plan.cyclic else mine.query_id
+    lengths = np.diff(plan.offsets)[ids % plan.n_queries]
+    query = np.repeat(ids, lengths)
+    place = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    at = plan.offsets[query % plan.n_queries] + place
+    due = query * MS if plan.cyclic else np.repeat(mine.due_ns, lengths)
+    n = len(query) - 2
+    rows = from_columns(
+        n, query_id=query[:n], sample_ix=place[:n], payload_ix=plan.payload_ix[at][:n], due_ns=due[:n],
+        ready_ns=due[:n], sent_ns=due[:n], first_byte_ns=due[:n] + MS, done_ns=due[:n] + 2 * MS, worker=worker,
+        labels={name: (values * n)[:n] for name, values in said.items()},
+    )  # fmt: skip
+    warm = from_columns(1, query_id=[worker], phase=1, due_ns=-9, ready_ns=-9, sent_ns=-9, done_ns=-8, worker=worker)
+    return concat([warm.with_columns(payload_ix=[2]), rows])
+
+
+def sealed(folder: Path, kind: str, said: list[dict[str, list[str | int | None]]]) -> tuple[Sealed, Plan]:
+    scenario, plan = planned(kind)
+    directory = rundir.create(folder)
+    members = []
+    for index, words in enumerate(said):
+        rows = answered(plan, index, len(said), words)
+        writer = SegmentWriter(directory.segments, index)
+        for part in np.array_split(np.arange(len(rows)), 3):
+            writer.put(rows.select(part))
+        writer.close()
+        account = {"sent": len(rows), "rows": len(rows), **writer.account}
+        members.append(Member(index, done={"account": account, "folders": writer.folders}))
+    manifest = {"schema": "plimsoll.manifest/1", "run_id": "r", "t0_wall_ns": 1, "t0_monotonic_ns": 0, "seed": 1,
+                "plan_fingerprint": plan.fingerprint(), "workers": len(said)}  # fmt: skip
+    planned_rows = 0 if plan.cyclic else plan.n_samples
+    facts = GeneratorFacts(open_loop=plan.open_loop, planned=planned_rows, n_workers=len(said), kernel_reads=N)
+    tenants = LabelTable.of({"tenant": TENANTS})
+    return seal(directory, manifest, scenario.to_mapping(), plan, members, facts, payloads=tenants), plan
+
+
+def texts(records: Records, label: str) -> list[str | int | None]:
+    table = records.labels
+    assert table is not None
+    words = table.texts.get(label)
+    return [None if i < 0 else words[i] if words else i for i in table.columns[label].tolist()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_have_the_labels_of_their_query_and_of_their_payload(tmp_path: Path, kind: str) -> None:
+    found, plan = sealed(tmp_path / "r", kind, [{"backend": ["x", None, "y"]}, {"backend": ["y"], "hits": ["7", "10"]}])
+    records, labels = found.records, plan.labels
+    assert labels is not None
+    assert found.facts.account_faults == found.facts.plan_faults == ()
+    warm, query = records["phase"] == 1, records["query_id"] % plan.n_queries
+    classes = [None if i < 0 else ("chat", "bulk")[i] for i in labels.columns["class"][query].tolist()]
+    assert texts(records, "class") == [None if w else c for w, c in zip(warm, classes, strict=True)]
+    assert texts(records, "session") == [None if w else q // 4 for w, q in zip(warm, query.tolist(), strict=True)]
+    assert texts(records, "tenant") == [TENANTS[i] for i in records["payload_ix"].tolist()]
+    never = records["status"] == Status.UNSENT
+    assert never.any() == (not plan.cyclic)
+    assert {one for one, gone in zip(texts(records, "backend"), never, strict=True) if gone} <= {None}
+    assert {*texts(records, "hits")} == {None, 7, 10}, "texts that are whole numbers, every one, are numbers"
+    again = open_sealed(tmp_path / "r")
+    assert again.facts.plan_faults == ()
+    assert {name: texts(again.records, name) for name in ("class", "session", "tenant", "backend", "hits")} == {
+        name: texts(records, name) for name in ("class", "session", "tenant", "backend", "hits")
+    }
+
+
+def test_numbers_among_other_texts_stay_texts(tmp_path: Path) -> None:
+    said: list[dict[str, list[str | int | None]]] = [{"v": [1, 2]}, {"v": ["2", "new"]}]
+    found, _ = sealed(tmp_path / "r", "open", said)
+    assert {*texts(found.records, "v")} == {None, "1", "2", "new"}
+    assert found.facts.account_faults == ()
+
+
+@pytest.mark.parametrize("column", ["class", "session", "label_tenant", "label_backend", "label_hits"])
+def test_an_altered_label_is_noticed(tmp_path: Path, column: str) -> None:
+    sealed(tmp_path / "r", "open", [{"backend": ["x", "y"], "hits": ["3", "4"]}])
+    path = tmp_path / "r" / "requests.parquet"
+    table = pq.read_table(path)
+    values = table[column].to_pylist()
+    moved = pa.array(values[1:] + values[:1], table.schema.field(column).type)
+    pq.write_table(table.set_column(table.column_names.index(column), column, moved), path)
+    faults = open_sealed(tmp_path / "r").facts.plan_faults
+    assert any(column in text for text in faults), faults
