@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from plimsoll.scenarios.plan.blocks import joined
-from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
+from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, QueryLabels, Stop
 from plimsoll.scenarios.plan.sampling import ROWS, OneSample, Take, as_loadgen, choose, drawn, require_samples
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Kind, Warmup
@@ -123,8 +123,13 @@ def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, see
     chosen = choose("permutation", child(seed, "accuracy"), n_samples, n_samples)
     if plan.open_loop and plan.n_samples == n_samples:
         stop = once if plan.n_queries > 1 else replace(once, min_queries=1)
-        return replace(plan, payload_ix=chosen, stop=stop, after=np.full(plan.n_queries, -1))
+        return replace(plan, payload_ix=chosen, stop=stop, after=np.full(plan.n_queries, -1), labels=_alone(plan))
     return _cut(plan, chosen, once)
+
+
+def _alone(plan: Plan) -> QueryLabels | None:
+    """The labels of queries that wait for none: they are no turns of sessions."""
+    return None if bool((plan.after >= 0).any()) else plan.labels
 
 
 def _one_pass(params: BaseModel, n_samples: int) -> BaseModel:
