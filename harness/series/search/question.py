@@ -102,6 +102,7 @@ class Question:
     gpus: int | None
     identity: Mapping[str, Any]
     job: Job
+    kept: Mapping[str, str]  # the kind of a scenario that has such a load itself
 
     def length_ns(self, length: float) -> int:
         """A length in multiples of the shortest probe's as a duration."""
@@ -109,7 +110,7 @@ class Question:
 
     def prepared(self, load: float, length: float, seed: int, folder: Path) -> Prepared:
         """One run at a load, checked, its directory made. Raises HarnessFault."""
-        loaded = _loaded(self.settings.variable, load, self.length_ns(length)) | {"seed": seed}
+        loaded = _loaded(self.settings.variable, load, self.length_ns(length)) | {"seed": seed, **self.kept}
         return prepare(self.scenario, {**self.flags, **loaded}, self.asked, (), folder)
 
 
@@ -136,7 +137,8 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
             f"({format_duration(longest_ns)}) early. Raise it, take it out, or lower --longest"
         )
     else:  # at any load: what the loads are is reckoned from the objectives, and those are read with the rest
-        checked = _checked(scenario, flags, asked, _loaded(variable or "rate", 1.0, longest_ns), errors)
+        loaded = _loaded(variable or "rate", 1.0, longest_ns) | _kept(base, variable)
+        checked = _checked(scenario, flags, asked, loaded, errors)
     promises = checked.promises if checked is not None else Promises()
     settings = None
     if base is not None and variable is not None and checked is not None:
@@ -158,6 +160,7 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
         gpus=texts.gpus,
         identity=_identity(checked, settings, probe_ns, cooldown_ns),
         job=checked.job,
+        kept=_kept(base, variable),
     )
 
 
@@ -225,7 +228,7 @@ def _scenario(
     except ScenarioError as error:
         errors += error.errors
         return None, variable
-    own = next((one for one in known if KINDS[one] == base.kind), None)
+    own = next((one for one in known if KINDS[one] == base.kind or _kept(base, one)), None)
     if variable is None and over is None and own is None:
         errors.append(
             f"{base.name}: kind {base.kind} has no load that could be searched. Say --over rate (its samples are then "
@@ -234,6 +237,11 @@ def _scenario(
     if base.mode == "accuracy":
         errors.append(f"{base.name}: mode accuracy sends each sample once, at no chosen load. Take it out")
     return base, variable or (own if over is None else None)
+
+
+def _kept(base: Scenario | None, variable: Variable | None) -> dict[str, str]:
+    """Sessions have a rate of their own: they stay sessions."""
+    return {"kind": base.kind} if base is not None and base.kind == "sessions" and variable == "rate" else {}
 
 
 def _loaded(variable: Variable, load: float, length_ns: int) -> dict[str, Any]:
@@ -320,7 +328,11 @@ def _settings(
     own = getattr(base.params, variable, None) if named is not None else None
     start = texts.start
     if start is None:
-        start = float(own) if isinstance(own, int | float) and KINDS[variable] == base.kind else usual
+        start = (
+            float(own)
+            if isinstance(own, int | float) and (KINDS[variable] == base.kind or _kept(base, variable))
+            else usual
+        )
         start = min(max(start, lowest), max(top, lowest))
     try:
         return Settings(
