@@ -145,7 +145,7 @@ def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
     """As many rows, of as many samples each, as it takes."""
     per_query = int(plan.offsets[1])
     rows = -(-len(chosen) // per_query)
-    offsets = np.minimum(np.arange(rows + 1) * per_query, len(chosen))
+    offsets, labels = np.minimum(np.arange(rows + 1) * per_query, len(chosen)), _alone(plan)
     return replace(
         plan,
         due_ns=plan.due_ns[:rows],
@@ -154,5 +154,6 @@ def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
         sample_ix=np.arange(len(chosen)) % per_query,
         payload_ix=chosen,
         after=np.full(rows, -1),
+        labels=labels and labels.select(slice(0, rows)),
         stop=replace(once, min_queries=rows, max_queries=rows),
     )

@@ -124,7 +124,7 @@ class Issuer:
         self._client = client
         self._clock = clock
         self._on_finished = on_finished
-        self._lanes: list[_OpenLane | _ClosedLane] = []
+        self._lanes: list[_OpenLane | _ClosedLane | Turns] = []
         self._flying: set[Exchange] = set()
         self.t0_ns = 0
         self.sent = 0
@@ -136,11 +136,14 @@ class Issuer:
         """Begin: the first warm-up query may be due at once, the first measured one at ``t0_ns``."""
         self.t0_ns = t0_ns
         load = self._load
-        main: _OpenLane | _ClosedLane
-        main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
-        self._lanes = [main]
+        main: _OpenLane | _ClosedLane | Turns
         if load.turns is not None:
             load.turns.begin(self)
+        if load.turns is not None and load.turns.slots:
+            main = load.turns
+        else:
+            main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
+        self._lanes = [main]
         if load.warmup is not None:
             if load.warmup.head.cyclic:
                 lane = _ClosedLane(self, load.warmup, _WARMUP, ends_ns=t0_ns)
@@ -156,7 +159,7 @@ class Issuer:
         if isinstance(main, _OpenLane):
             main.begin()
         else:
-            self._clock.wake_at(t0_ns, main.begin)
+            self._clock.wake_at(t0_ns, main.begin if isinstance(main, _ClosedLane) else main.take_up)
         limit = load.plan.head.stop.max_duration_ns
         if limit is not None:
             self._clock.wake_at(t0_ns + limit, self._max_duration)
@@ -174,6 +177,8 @@ class Issuer:
     def feed(self) -> None:
         """Make rows ready that will be due: a few each time, where nothing is due at once."""
         for lane in self._lanes:
+            if not isinstance(lane, _OpenLane | _ClosedLane):
+                continue  # sessions that are taken up as slots come free are all at hand
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
                 lane.go_on()
                 lane.rows.fill(1)

@@ -181,6 +181,7 @@ class Sender(Protocol):
     """The issuer, as the turns see it."""
 
     stopped: bool
+    t0_ns: int
 
     def send(
         self,
@@ -237,19 +238,23 @@ class Turns:
         for row, earlier in enumerate(before):
             if earlier >= 0:
                 self._next[earlier] = row
-        self._left = sum(row >= 0 for row in before)
+        #: Of a closed loop the sessions at a time, and where each of the list begins.
+        self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
+        self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []
+        self._taken, self._step, self._stop = plan.first_id, plan.id_step, plan.stop
+        self._free, self.sent, self._last_due_ns, self._t0_ns = self.slots, 0, 0, 0
+        self._left = 0 if self.slots else sum(row >= 0 for row in before)
         self._lives: dict[int, _Session] = {}
         self._early: set[Exchange] = set()
         self._heap: list[tuple[int, int, Exchange]] = []
-        self._firsts = np.flatnonzero(plan.after < 0)
-        #: The first turns, and what is still to be taken.
-        self.next: Plan | None = plan.select(self._firsts, plan.max_in_flight)
+        #: The first turns of an open loop, until they are taken.
+        self.next: Plan | None = plan.select(np.flatnonzero(plan.after < 0), None) if not plan.cyclic else None
         self._issuer: Sender
         self._settle: Callable[[Exchange], None]
 
     def begin(self, issuer: Sender) -> None:
         """Before the first turn."""
-        self._issuer = issuer
+        self._issuer, self._t0_ns = issuer, issuer.t0_ns
 
     # -- first turns: a lane's supply ---------------------------------------------------------------------------
 
@@ -266,12 +271,46 @@ class Turns:
         request = self._requests[self._payload[self._row_of[query_id]]]
         return self._manners.affinity.marked(request, query_id, b"")
 
+    # -- a closed loop: the next session begins when one is over -------------------------------------------------
+
+    def take_up(self) -> None:
+        """As many sessions as slots are free."""
+        while self._free and not self._issuer.stopped and not self._over():
+            passed, place = divmod(self._taken, len(self._begins))
+            self._taken += self._step
+            self._free -= 1
+            row = self._begins[place]
+            query, now_ns = passed * len(self._ids) + row, self._clock.now_ns()
+            request = self._manners.affinity.marked(self._requests[self._payload[row]], query, b"")
+            self._put(query, row, now_ns, request)
+
+    def _over(self) -> bool:
+        """No session begins any more."""
+        stop, enough = self._stop, self.sent >= max(1, self._stop.min_queries)
+        return self._all_sent() or (enough and self._last_due_ns - self._t0_ns >= stop.min_duration_ns)
+
+    def _all_sent(self) -> bool:
+        """Of a closed loop: no turn follows any more."""
+        most = self._stop.max_queries if self.slots else None
+        return most is not None and self.sent >= most
+
+    def _gone(self) -> None:
+        """A session is over."""
+        if self.slots:
+            self._free += 1
+            self._clock.wake_at(0, self.take_up)
+
+    def _put(self, query: int, row: int, due_ns: int, request: Any) -> None:
+        self.sent, self._last_due_ns = self.sent + 1, due_ns
+        issuer = self._issuer
+        issuer.send(query, 0, self._payload[row], due_ns, request, _MEASURE, issuer.done, self._cancel[row])
+
     # -- later turns ---------------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
         """No turn comes any more."""
-        return not self._left
+        return self._free == self.slots and self._over() if self.slots else not self._left
 
     @property
     def next_due_ns(self) -> int:
@@ -294,11 +333,13 @@ class Turns:
 
     def ended(self, exchange: Exchange) -> None:
         """Hot: an exchange of the measured load is over; the turn after it has a due time now."""
-        row = self._next[self._row_of[exchange.query_id]]
-        if row < 0:
+        before = self._row(exchange.query_id)
+        row = self._next[before]
+        if row < 0 or self._all_sent():
             self._lives.pop(exchange.query_id, None)
+            self._gone()
             return
-        due = exchange.done_ns + self._due[row] - self._due[self._row_of[exchange.query_id]]
+        due = exchange.done_ns + self._due[row] - self._due[before]
         exchange.on_done = self  # it is over: this says that a turn waits for it
         heapq.heappush(self._heap, (due, row, exchange))
         self._clock.wake_at(due, self._tick)
@@ -336,12 +377,14 @@ class Turns:
 
     def _send(self, row: int, due_ns: int, before: Exchange) -> None:
         session = self._lives.pop(before.query_id, None)
-        if session is None or (before.status != _OK and not self._manners.goes_on):
+        if session is None or self._all_sent() or (before.status != _OK and not self._manners.goes_on):
             while row >= 0:  # the rest of the session is never due
                 self._left -= 1
                 row = self._next[row]
+            self._gone()
             return
-        query, payload = self._ids[row], self._payload[row]
+        payload = self._payload[row]
+        query = before.query_id + row - self._row(before.query_id) if self.slots else self._ids[row]
         self._lives[query] = session
         request = self._requests[payload]
         if session.said and self._manners.scripts is not None:
@@ -351,8 +394,11 @@ class Turns:
             request = part.filled(session.said, session.n_said + request.n_in if known else -1)
         request = self._manners.affinity.marked(request, session.number, session.echoed)
         self._left -= 1
-        issuer = self._issuer
-        issuer.send(query, 0, payload, due_ns, request, _MEASURE, issuer.done, self._cancel[row])
+        self._put(query, row, due_ns, request)
+
+    def _row(self, query: int) -> int:
+        """Its row of the plan; a closed loop's list begins again and again."""
+        return query % len(self._ids) if self.slots else self._row_of[query]
 
 
 class _First(Sequence[Any]):

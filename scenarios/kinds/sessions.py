@@ -4,7 +4,8 @@ Sessions arrive in an open process; ``rate`` counts them, not their turns. A tur
 before it has ended and the user has thought: how many turns a second that makes is an outcome. In the plan such a turn
 waits for the one before it (``Plan.after``), its due time there is what it would be if every answer took no time at
 all, so that the think time is the difference of the two. A query is a turn: ``stop`` counts turns, and no session
-begins after its minima are met.
+begins after its minima are met. With ``concurrency`` it is a closed loop instead: so many sessions at any moment, the
+next begins when one is over, and a slow endpoint is asked less.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, PrivateAttr, Tag, model_validator
 
-from plimsoll.scenarios.loops import open_plan
+from plimsoll.scenarios.loops import MIN_ROWS, before_t0, closed_plan, open_plan
 from plimsoll.scenarios.plan.arrival import Arrival, Rate, due_blocks, expected_queries, process, profile
 from plimsoll.scenarios.plan.lengths import Length, draw_lengths
 from plimsoll.scenarios.plan.plan import IntArray, Plan, QueryLabels, Stop
@@ -51,6 +52,9 @@ class SessionsParams(BaseModel):
     model_config = STRICT
     rate: Rate = Field(default=1.0, description="Sessions per second: a number, {ramp: ...} or {steps: [...]}.")
     arrival: Arrival = Field(default="poisson", description="poisson, constant, or {process: gamma, ...}.")
+    concurrency: int | None = Field(
+        default=None, ge=1, le=100_000, description="Closed loop: so many sessions at a time, at no rate; null: open."
+    )
     turns: Turns = Field(
         default=3, description="Turns of a session: a number, {dist: ...}, or data (the source has them)."
     )
@@ -72,8 +76,16 @@ class SessionsParams(BaseModel):
 
     _held: Conversations | None = PrivateAttr(default=None)
 
+    def _given(self) -> set[str]:
+        """What differs from its default: a file that was written out names everything."""
+        return {name for name, item in type(self).model_fields.items() if getattr(self, name) != item.default}
+
     @model_validator(mode="after")
     def _has_data(self) -> SessionsParams:
+        if self.concurrency is not None and {"rate", "arrival"} & self._given():
+            raise ValueError(
+                "concurrency and rate or arrival are both given. Keep one: sessions come, or they are there"
+            )
         if process(self.arrival)[0] == "loadgen":
             raise ValueError("LoadGen knows no sessions. Give arrival: poisson")
         for name, value in (("history", self.history), ("think", self.think_ns)):
@@ -100,6 +112,10 @@ def _blocks(params: SessionsParams, stop: Stop, n_samples: int, seed: int) -> It
     require_samples(n_samples)
     held = params._held
     wanted = max(1, -(-stop.min_queries // _mean_turns(params, held)))
+    if params.concurrency is not None:
+        turns, payload, think = _drawn(params, held, n_samples, seed, max(wanted, params.concurrency, MIN_ROWS))
+        yield _listed(turns, payload, think, stop, seed, params.concurrency)
+        return
     while True:
         begins = _arrivals(params, stop, seed, wanted)
         turns, first, think = _drawn(params, held, n_samples, seed, len(begins))
@@ -171,8 +187,23 @@ def _plan(begins: IntArray, turns: IntArray, payload: IntArray, think: IntArray,
     return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
 
 
+def _listed(turns: IntArray, payload: IntArray, think: IntArray, stop: Stop, seed: int, slots: int) -> Plan:
+    """An endless list, one session after another: a slot takes up the next when it comes free."""
+    first, n = np.cumsum(turns) - turns, len(payload)
+    after, waits = np.arange(-1, n - 1), think.copy()
+    after[first], waits[first] = -1, 0
+    labels = QueryLabels({"session": np.repeat(first, turns), "turn": np.arange(n) - np.repeat(first, turns) + 1}, {})
+    plan = closed_plan(payload, stop, seed, slots=slots)
+    return replace(plan, due_ns=np.cumsum(waits), after=after, labels=labels)
+
+
 def _warmup(params: SessionsParams, warmup: Warmup) -> Plan | None:
-    """First turns alone, at the rate that the profile starts with times the turns of a session."""
+    """First turns alone, at the rate that the profile starts with times the turns of a session; or so many at once."""
+    if params.concurrency is not None:
+        chosen = choose("random", warmup.seed, MIN_ROWS, warmup.n_samples)
+        return before_t0(
+            closed_plan(chosen, Stop(1, warmup.duration_ns), warmup.seed, slots=params.concurrency), warmup
+        )
     n = max(1, round(profile(params.rate).initial * _mean_turns(params, None) * warmup.duration_ns / 1e9))
     due = np.arange(n) * warmup.duration_ns // n - warmup.duration_ns
     return open_plan(due, choose("random", warmup.seed, n, warmup.n_samples), Stop(n, 0), warmup.seed)
@@ -180,6 +211,8 @@ def _warmup(params: SessionsParams, warmup: Warmup) -> Plan | None:
 
 def _size(params: SessionsParams, stop: Stop) -> int:
     mean = _mean_turns(params, None)
+    if params.concurrency is not None:
+        return max(stop.min_queries, MIN_ROWS * mean, params.concurrency * mean)
     sessions = expected_queries(profile(params.rate), -(-stop.min_queries // mean), stop.min_duration_ns)
     return sessions * mean if stop.max_queries is None else min(sessions * mean, stop.max_queries)
 
@@ -189,10 +222,10 @@ KIND = Kind(
     summary="Open loop of sessions: each asks again when an answer has ended and a think time is over.",
     headline="the highest rate of sessions that still meets the objectives",
     params=SessionsParams,
-    open_loop=lambda params: True,
+    open_loop=lambda params: params.concurrency is None,
     blocks=_blocks,
     warmup=_warmup,
-    slots=lambda params: None,
+    slots=lambda params: params.concurrency,
     size=_size,
     whole=True,
     sourced=_sourced,

@@ -235,6 +235,24 @@ def test_what_has_no_place_for_a_history_is_refused_before_load(tmp_path: Path) 
     assert "params.history: live puts answers into the next request, and protocol openai-embeddings" in done.stderr
 
 
+def test_so_many_sessions_at_a_time_are_a_closed_loop(tmp_path: Path) -> None:
+    given = scenario(concurrency=3, affinity={"header": "x-session"})
+    given["params"] = {key: value for key, value in given["params"].items() if key not in ("rate", "arrival")}
+    with chat(Log(broken={4})) as log:
+        ran = run(tmp_path, given, log)
+    told, validity = ran.report["sessions"], ran.report["validity"]
+    assert max(told["live"]) <= 3
+    assert told["abandoned"] == 1
+    assert told["offered"] == told["finished"] + 1
+    checks = {one["name"]: one["ok"] for one in validity["checks"]}
+    assert all(checks[name] for name in ("records agree", "accounting", "all sent", "min_queries"))
+    for session, rows in by_session(ran).items():
+        assert {log.asked[row["query_id"]][1]["x-session"][-len(str(session)) :] for row in rows} == {str(session)}
+        for before, row in itertools.pairwise(rows):
+            assert row["due_ns"] == before["done_ns"] + 40 * MS
+    assert any("closed loop" in text for text in ran.report["warnings"])
+
+
 @pytest.mark.parametrize("policy", ["end", "continue"])
 def test_a_failed_turn_ends_its_session_or_is_left_out_of_it(tmp_path: Path, policy: str) -> None:
     with chat(Log(broken={4})) as log:

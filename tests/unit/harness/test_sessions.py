@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from plimsoll.harness.run.chained import Chain
 from plimsoll.harness.run.plan_file import differences
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.http.http_pool import Prepared
-from plimsoll.scenarios.plan.blocks import cut
+from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.spec import parse
@@ -73,7 +74,7 @@ def issued(
     client: Any = Slow(clock, 7 * MS, failing, settle_ns)
     request = Prepared(b"POST / HTTP/1.1\r\n", b"", 1, -1, False)
     turns = Turns(plan, [request] * 4, Manners(Affinity(None, "r"), goes_on), None, clock)
-    load = Load(cut(plan), None, [request] * 4, "r", fed={0: turns}, turns=turns)
+    load = Load(Blocks(lambda: iter((plan,))), None, [request] * 4, "r", fed={0: turns}, turns=turns)
     ended: list[Exchange] = []
     settle = turns.settling(client.settle)
 
@@ -101,6 +102,39 @@ def test_turns_follow_answers_in_virtual_time_whoever_takes_them_apart(recorder:
     for row, before in enumerate(plan.after.tolist()):
         expected = plan.due_ns[row] if before < 0 else ended[before].done_ns + 20 * MS
         assert ended[row].due_ns == ended[row].sent_ns == expected
+
+
+@pytest.mark.parametrize(("shards", "most"), [(1, None), (1, 7), (3, None)])
+def test_so_many_sessions_at_a_time_each_whole_and_the_list_begins_again(shards: int, most: int | None) -> None:
+    params = {"concurrency": 3, "turns": {"dist": "uniform", "min": 1, "max": 4}, "think": "20ms"}
+    stop = {"min_queries": 7 if most else 9_000, "min_duration": "0s", "max_queries": most}
+    plan = parse({"name": "x", "kind": "sessions", "params": params, "stop": stop}).build(4)
+    plan = replace(plan, **_cut(plan, 5))  # five sessions, again and again
+    n, seen, alive = plan.n_queries, set[int](), 0
+    for shard in range(shards):
+        part = plan.shard(shard, shards)
+        ended = issued(part)
+        begins = [one for one in ended if plan.after[one.query_id % n] < 0]
+        assert seen.isdisjoint(one.query_id for one in ended)
+        seen |= {one.query_id for one in ended}
+        alive += sum(one.due_ns == 0 for one in begins)
+        by_id = {one.query_id: one for one in ended}
+        for one in ended:
+            assert one.payload_ix == plan.payload_ix[one.query_id % n]
+            if plan.after[one.query_id % n] >= 0:
+                assert one.due_ns == by_id[one.query_id - 1].done_ns + 20 * MS
+    assert alive == 3
+    if most:
+        assert len(seen) == most
+    else:
+        assert 9_000 <= len(seen) < 9_000 + 4 * 3
+        assert max(seen) >= n
+
+
+def _cut(plan: Plan, sessions: int) -> dict[str, Any]:
+    n = int(np.flatnonzero(plan.after < 0)[sessions])
+    names = ("due_ns", "query_id", "sample_ix", "payload_ix", "after")
+    return {name: getattr(plan, name)[:n] for name in names} | {"offsets": plan.offsets[: n + 1], "labels": None}
 
 
 def test_what_it_costs_to_take_an_answer_apart_is_lag_where_nobody_thinks_and_hidden_where_one_does() -> None:

@@ -133,7 +133,7 @@ def test_another_kind_starts_from_its_own_params() -> None:
         ),
         (
             {"concurrency": 4},
-            "--concurrency: kind server has no concurrency. Add --kind concurrency, or use --arrival,",
+            "--concurrency: kind server has no concurrency. Add --kind concurrency or sessions, or use --arrival,",
         ),
         ({"rate": -1}, "--rate: is -1. Give a value at least 1e-06."),
         ({"queries": 0}, "--queries: is 0. Give a value at least 1."),
