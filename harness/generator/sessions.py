@@ -144,9 +144,12 @@ def _of_chunks(body: bytes) -> str | None:
 
 
 class Affinity:
-    """What sends all turns of a session to one place: ``given`` is the scenario's, None for nothing."""
+    """What sends all turns of a session to one place: ``given`` is the scenario's, None for nothing. ``first``: what
+    queries begin at on the wire.
+    """
 
-    def __init__(self, given: Any, run_id: str) -> None:
+    def __init__(self, given: Any, run_id: str, first: int = 0) -> None:
+        self._first = first
         self._how = given if isinstance(given, str) else "header" if given else ""
         self._name = given["header"].encode() if isinstance(given, Mapping) else b""
         self._run = run_id.encode()
@@ -156,7 +159,7 @@ class Affinity:
         if not self._how:
             return request
         line, rest, others = request.prefix.partition(b"\r\n")
-        value = b"%s-%d" % (self._run, session)
+        value = b"%s-%d" % (self._run, self._first + session)
         if self._how == "header":
             echoed = b"%s: %s\r\n" % (self._name, value)
         elif self._how == "url-hash":

@@ -148,7 +148,7 @@ class Worker:
     def _manners(self, client: Client, source: PayloadSource, requests: Sequence[Any], run_id: str) -> Manners:
         """How the sessions of this scenario behave. Raises HarnessFault."""
         params = self._scenario.params.model_dump()
-        affinity = Affinity(params["affinity"], run_id)
+        affinity = Affinity(params["affinity"], run_id, int(self._spec.get("first_query", 0)))
         if params["affinity"] is not None and not all(isinstance(one, Prepared) for one in requests if one is not None):
             raise HarnessFault("params.affinity: only requests over HTTP can carry it. Leave it out for this protocol")
         goes_on = params["on_failure"] == "continue"

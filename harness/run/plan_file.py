@@ -58,7 +58,7 @@ def save(folder: Path, plan: Plan | Blocks) -> None:
     head, extent = pieces.head, pieces.extent()
     scalars: dict[str, Any] = {name: getattr(head, name) for name in _SCALARS} | {"stop": asdict(head.stop)}
     arrays: dict[str, Any] = {}
-    if extent.n_samples > MOST:
+    if extent.n_samples > MOST and not bool((head.after >= 0).any()):  # those of sessions may come from data
         scalars["by_seed"] = {name: getattr(extent, name) for name in _EXTENT}
     else:
         made = pieces.whole()
