@@ -33,6 +33,7 @@ from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
 from plimsoll.reports.sections.recorded import Recorded
+from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
 from plimsoll.reports.sections.steadiness import SteadinessPart
@@ -99,6 +100,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     recorded: Recorded | None = Field(
         default=None, description="latencies of a replay beside those that were recorded; absent: nobody recorded any"
     )
+    sessions: Sessions | None = Field(default=None, description="sessions and their turns; absent: there were none")
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -106,7 +108,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        there = {name: getattr(self, name) for name in ("agents", "by", "recorded", "sections")}
+        there = {name: getattr(self, name) for name in ("agents", "by", "recorded", "sessions", "sections")}
         absent: dict[str, Any] = {name: True for name, part in there.items() if not part}
         if not self.run.kept:
             absent["run"] = {"kept"}

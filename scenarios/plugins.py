@@ -61,6 +61,16 @@ def no_give_ups(params: Any, seed: int) -> Callable[[IntArray], IntArray]:
     raise ValueError("cancel: recorded is of kind replay, which knows what was recorded. Give a share and a delay")
 
 
+def as_it_is(params: Any, source: PayloadSource) -> PayloadSource:
+    """What a kind that sends a source's samples makes of it."""
+    return source
+
+
+def as_they_are(params: Any, source: Callable[[], PayloadSource]) -> Any:
+    """The params of a kind whose plan depends on no data."""
+    return params
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -76,8 +86,9 @@ class Kind:
     long it took, or None; ``gave_up(params, seed)``: of query ids, after how many ns each was given up then, or -1.
     ``sample_file`` is the smallest useful content of the file that a field ``trace`` names, if any: such a kind needs
     one. ``one_query``: all samples are one query, so that its samples are counted and not its queries. ``aliases``: a
-    flag's name -> the param that it sets, where they differ. ``headline`` says which number the kind is judged by in
-    MLPerf's rules, or in ours.
+    flag's name -> the param that it sets, where they differ. ``sourced(params, source)`` is the source as the kind
+    sends it, and ``settled(params, source)`` are the params with what the plan needs of that. ``headline`` says which
+    number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -97,6 +108,8 @@ class Kind:
     sample_file: str | None = None
     one_query: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
+    sourced: Callable[[Any, PayloadSource], PayloadSource] = as_it_is
+    settled: Callable[[Any, Callable[[], PayloadSource]], Any] = as_they_are
 
     def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:
         """The whole plan. Raises ``ValueError``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
@@ -115,6 +115,7 @@ class ProtocolSpec:
     answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
     small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
     saying. ``sessions``: its rows tell of a session (when it opened, how long the sound is), though it is fed no audio.
+    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing.
     """
 
     name: str
@@ -133,6 +134,7 @@ class ProtocolSpec:
     answers: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     sessions: bool = False
+    history: Literal["messages", "text", ""] = ""
 
     @property
     def says(self) -> tuple[str, ...]:

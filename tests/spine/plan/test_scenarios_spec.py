@@ -225,7 +225,11 @@ def test_files_are_looked_for_beside_the_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("dmo", "Did you mean demo? Known: chat-and-batch, demo"), ("no/such.yaml", "there is no such file"), ("/", "is a folder")],
+    [
+        ("dmo", "Did you mean demo? Known: chat-and-batch, demo"),
+        ("no/such.yaml", "there is no such file"),
+        ("/", "is a folder"),
+    ],
 )
 def test_a_scenario_that_is_not_there_says_what_is(name: str, says: str) -> None:
     with pytest.raises(spec.ScenarioError, match=says.replace("?", r"\?")):
