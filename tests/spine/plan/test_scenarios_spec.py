@@ -88,8 +88,8 @@ def test_all_problems_are_reported_at_once() -> None:
         "f.yaml:warmup: -1 is not a duration. Write a number of seconds from 0 up, or for example 30s.",
         "f.yaml:objectives: is 'p99', not a list. Write [a, b] or lines that start with a dash.",
         "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: cancel, connect_timeout, description, "
-        "drain, keep, kind, mix, mode, name, objectives, params, reference, retries, seed, source, stop, target, "
-        "timeout, warmup, workers.",
+        "drain, keep, kind, labels, mix, mode, name, objectives, params, reference, retries, seed, source, stop, "
+        "target, timeout, warmup, workers.",
     ]
 
 
@@ -225,7 +225,11 @@ def test_files_are_looked_for_beside_the_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("dmo", "Did you mean demo? Known: demo"), ("no/such.yaml", "there is no such file"), ("/", "is a folder")],
+    [
+        ("dmo", "Did you mean demo? Known: chat-and-batch, demo"),
+        ("no/such.yaml", "there is no such file"),
+        ("/", "is a folder"),
+    ],
 )
 def test_a_scenario_that_is_not_there_says_what_is(name: str, says: str) -> None:
     with pytest.raises(spec.ScenarioError, match=says.replace("?", r"\?")):
