@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from plimsoll.scenarios.plan.blocks import joined
-from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
+from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, QueryLabels, Stop
 from plimsoll.scenarios.plan.sampling import ROWS, OneSample, Take, as_loadgen, choose, drawn, require_samples
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Kind, Warmup
@@ -122,8 +122,14 @@ def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, see
     plan = kind.build(_one_pass(params, n_samples), once, n_samples, seed)
     chosen = choose("permutation", child(seed, "accuracy"), n_samples, n_samples)
     if plan.open_loop and plan.n_samples == n_samples:
-        return replace(plan, payload_ix=chosen, stop=once if plan.n_queries > 1 else replace(once, min_queries=1))
+        stop = once if plan.n_queries > 1 else replace(once, min_queries=1)
+        return replace(plan, payload_ix=chosen, stop=stop, after=np.full(plan.n_queries, -1), labels=_alone(plan))
     return _cut(plan, chosen, once)
+
+
+def _alone(plan: Plan) -> QueryLabels | None:
+    """The labels of queries that wait for none: they are no turns of sessions."""
+    return None if bool((plan.after >= 0).any()) else plan.labels
 
 
 def _one_pass(params: BaseModel, n_samples: int) -> BaseModel:
@@ -139,7 +145,7 @@ def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
     """As many rows, of as many samples each, as it takes."""
     per_query = int(plan.offsets[1])
     rows = -(-len(chosen) // per_query)
-    offsets = np.minimum(np.arange(rows + 1) * per_query, len(chosen))
+    offsets, labels = np.minimum(np.arange(rows + 1) * per_query, len(chosen)), _alone(plan)
     return replace(
         plan,
         due_ns=plan.due_ns[:rows],
@@ -148,5 +154,6 @@ def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
         sample_ix=np.arange(len(chosen)) % per_query,
         payload_ix=chosen,
         after=np.full(rows, -1),
+        labels=labels and labels.select(slice(0, rows)),
         stop=replace(once, min_queries=rows, max_queries=rows),
     )

@@ -40,6 +40,16 @@ def no_frame(params: Any) -> None:
     return
 
 
+def as_it_is(params: Any, source: PayloadSource) -> PayloadSource:
+    """What a kind that sends a source's samples makes of it."""
+    return source
+
+
+def as_they_are(params: Any, source: Callable[[], PayloadSource]) -> Any:
+    """The params of a kind whose plan depends on no data."""
+    return params
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of issuing queries.
@@ -52,8 +62,9 @@ class Kind:
     the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest useful content of
     the file that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query,
     so that its samples are counted and not its queries; ``whole``: its plan is one piece, as a query can't be cut.
-    ``aliases``: a flag's name -> the param that it sets, where
-    they differ. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    ``aliases``: a flag's name -> the param that it sets, where they differ. ``sourced(params, source)`` is the source
+    as the kind sends it, and ``settled(params, source)`` are the params with what the plan needs of that. ``headline``
+    says which number the kind is judged by in MLPerf's rules, or in ours.
     """
 
     name: str
@@ -70,6 +81,8 @@ class Kind:
     one_query: bool = False
     whole: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
+    sourced: Callable[[Any, PayloadSource], PayloadSource] = as_it_is
+    settled: Callable[[Any, Callable[[], PayloadSource]], Any] = as_they_are
 
     def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:
         """The whole plan. Raises ``ValueError``."""

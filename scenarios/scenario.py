@@ -243,7 +243,7 @@ class Scenario(BaseModel):
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:
-                yield from kind.blocks(self.params, stop, n_samples, self.seed)
+                yield from kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -266,8 +266,10 @@ class Scenario(BaseModel):
         source = sources()[getattr(self.source, "kind")]  # noqa: B009
         keys = {*of_source(self.labels or {}).values()}
         if keys and source.labelled is not None:
-            return source.labelled(self.source, self.seed, keys)
-        return source.build(self.source, self.seed)
+            made = source.labelled(self.source, self.seed, keys)
+        else:
+            made = source.build(self.source, self.seed)
+        return kinds()[self.kind].sourced(self.params, made)
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""

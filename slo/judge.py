@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from plimsoll.slo.metrics.anatomy import Anatomy, anatomy
+from plimsoll.slo.metrics.sessions import Sessions, sessions
 from plimsoll.slo.metrics.speech import without_sounds
 from plimsoll.slo.objectives.budget import Budgeted, budgeted, run_span_ns
 from plimsoll.slo.objectives.goodput import Goodput, Throughput, goodput, throughput
@@ -53,6 +54,7 @@ class Judged:
     anatomy: Anatomy | None
     speech: Speech | None
     peers: Mapping[str, Figures]
+    sessions: Sessions | None = None
 
 
 def judge(
@@ -94,6 +96,7 @@ def judge(
         anatomy=anatomy(records),
         speech=speech(records, confidence),
         peers=in_other_words(without_sounds(records), objectives),
+        sessions=sessions(records, facts.unreached),
     )
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from plimsoll.harness.transport.client import Client
 from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Status
+
+if TYPE_CHECKING:
+    from plimsoll.harness.generator.sessions import Turns
 
 _WARMUP, _MEASURE = int(Phase.WARMUP), int(Phase.MEASURE)
 _NEVER = 1 << 62
@@ -69,7 +72,8 @@ class Load:
 
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
-    query is). ``first_query``: what the ids of its queries begin at on the wire.
+    query is). ``turns``: of sessions, whose first turns it feeds; ``first_query``: what the ids of its queries begin at
+    on the wire.
     """
 
     plan: Blocks
@@ -79,6 +83,7 @@ class Load:
     outstanding_limit: int = 100_000
     cancel_ns: Callable[[Plan], IntArray | None] = never
     fed: Mapping[int, Supply] = field(default_factory=dict)
+    turns: Turns | None = None
     first_query: int = 0
 
 
@@ -121,7 +126,7 @@ class Issuer:
         self._client = client
         self._clock = clock
         self._on_finished = on_finished
-        self._lanes: list[_OpenLane | _ClosedLane] = []
+        self._lanes: list[_OpenLane | _ClosedLane | Turns] = []
         self._flying: set[Exchange] = set()
         self.t0_ns = 0
         self.sent = 0
@@ -133,8 +138,13 @@ class Issuer:
         """Begin: the first warm-up query may be due at once, the first measured one at ``t0_ns``."""
         self.t0_ns = t0_ns
         load = self._load
-        main: _OpenLane | _ClosedLane
-        main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
+        main: _OpenLane | _ClosedLane | Turns
+        if load.turns is not None:
+            load.turns.begin(self)
+        if load.turns is not None and load.turns.slots:
+            main = load.turns
+        else:
+            main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
         self._lanes = [main]
         if load.warmup is not None:
             if load.warmup.head.cyclic:
@@ -151,7 +161,7 @@ class Issuer:
         if isinstance(main, _OpenLane):
             main.begin()
         else:
-            self._clock.wake_at(t0_ns, main.begin)
+            self._clock.wake_at(t0_ns, main.begin if isinstance(main, _ClosedLane) else main.take_up)
         limit = load.plan.head.stop.max_duration_ns
         if limit is not None:
             self._clock.wake_at(t0_ns + limit, self._max_duration)
@@ -163,18 +173,23 @@ class Issuer:
     @property
     def issued_all(self) -> bool:
         """Nothing more will be sent."""
-        return self.stopped or all(lane.finished for lane in self._lanes)
+        turns = self._load.turns
+        return self.stopped or (all(lane.finished for lane in self._lanes) and (turns is None or turns.finished))
 
     def feed(self) -> None:
         """Make rows ready that will be due: a few each time, where nothing is due at once."""
         for lane in self._lanes:
+            if not isinstance(lane, _OpenLane | _ClosedLane):
+                continue  # sessions that are taken up as slots come free are all at hand
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
                 lane.go_on()
                 lane.rows.fill(1)
 
     def next_due_ns(self) -> int:
         """The next appointment, absolute: work that can wait must be over by then."""
-        return _NEVER if self.stopped else min((lane.next_due_ns for lane in self._lanes), default=_NEVER)
+        first = min((lane.next_due_ns for lane in self._lanes), default=_NEVER)
+        turns = self._load.turns
+        return _NEVER if self.stopped else first if turns is None else min(first, turns.next_due_ns)
 
     def stop(self) -> None:
         """Send nothing more. What is in flight goes on."""
@@ -219,6 +234,8 @@ class Issuer:
     def done(self, exchange: Exchange) -> None:
         """An exchange is over (for lanes: call this first)."""
         self._flying.discard(exchange)
+        if self._load.turns is not None and exchange.phase == _MEASURE:
+            self._load.turns.ended(exchange)
         self._on_finished(exchange)
 
     def _cancel(self, exchange: Exchange) -> None:

@@ -71,6 +71,11 @@ SLICE_BYTES = 4_000_000
 
 _NOT_HTTP = "target.options.engine: the native engine speaks HTTP only. Leave this option out for this protocol"
 
+_SESSIONS = (
+    "target.options.engine: the native engine sends what is known beforehand, and turns of sessions follow answers. "
+    "Leave this option out"
+)
+
 Matrix = npt.NDArray[np.int64]
 
 
@@ -90,6 +95,8 @@ async def attach(client: object, load: Load, wanted: str = "auto", answers: bool
     HarnessFault if the target's host can't be resolved, and if ``native`` can't be had.
     """
     reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
+    if load.turns is not None:
+        reason = _SESSIONS
     if wanted == "native" and reason is not None:
         raise HarnessFault(reason)
     if wanted == "python" or reason is not None or not isinstance(client, HttpClient):

@@ -61,7 +61,7 @@ class OutputLog:
     def __init__(self, folder: Path, worker: int, options: Mapping[str, Any], answers: Sequence[str] = ()) -> None:
         """``answers``: where the protocol has the text, if its options do not say."""
         self._file = log(folder / f"outputs-w{worker:03d}.jsonl")
-        self._paths = _paths(options.get("text_path") or answers)
+        self._paths = paths_of(options.get("text_path") or answers)
         self._framing = str(options.get("framing", ""))
         self._byte_order: Literal["big", "little"] = "little" if options.get("byte_order") == "little" else "big"
         self._tensor = next(iter(options.get("outputs") or ()), None)
@@ -129,7 +129,8 @@ class OutputLog:
             self.faults.append(text)
 
 
-def _paths(given: Any) -> tuple[Selector, ...]:
+def paths_of(given: Any) -> tuple[Selector, ...]:
+    """Where the text of an answer is, as options or a protocol name it."""
     texts = [given] if isinstance(given, str) else given or ()
     return tuple(pointer.parse_selector(text) for text in texts)
 

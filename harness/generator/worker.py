@@ -38,11 +38,12 @@ import numpy as np
 from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.issuer import Issuer, Load, Supply
 from plimsoll.harness.generator.labels import Capture
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
+from plimsoll.harness.generator.sessions import NO_HISTORY, Affinity, Manners, Turns, reader, script
 from plimsoll.harness.generator.supply import Fed, client_of, lanes, portion_of
 from plimsoll.harness.host import limits
 from plimsoll.harness.process import outlet
@@ -51,9 +52,11 @@ from plimsoll.harness.protocols._discovery import protocol
 from plimsoll.harness.secrecy.redaction import Guarded, masked
 from plimsoll.harness.transport.client import Client
 from plimsoll.harness.transport.held import binary_cost, text_cost
+from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Blocks, Measure
 from plimsoll.scenarios.plan.plan import Fingerprint, Plan
+from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import FloatArray, Phase, Records, Status
@@ -101,7 +104,7 @@ class Worker:
 
     # -- set-up -------------------------------------------------------------------------------------------------
 
-    def _load(self, client: Client) -> tuple[Load, str]:
+    def _load(self, client: Client, clock: LoopClock) -> tuple[Load, str]:
         scenario = self._scenario
         source = scenario.source_object()
         n = len(source)
@@ -123,20 +126,43 @@ class Worker:
         fingerprint = whole.hex()
         mine = replace(plan.shard(self._index, shards, dealing), known=part.extent()).held()
         requests: list[Any] = []
-        portion = portion_of(client, source, needed)
+        sessions = bool((mine.head.after >= 0).any())  # such a plan is one piece
+        portion = None if sessions else portion_of(client, source, needed)
         if portion is None:
             requests = [client.encode(source.payload(ix)) if sent else None for ix, sent in enumerate(needed.tolist())]
         else:
-            feeds = {Phase.MEASURE: mine} | ({} if before is None else {Phase.WARMUP: before})
-            self._fed = {int(at): Fed(self._spec, lane, at == Phase.WARMUP, portion) for at, lane in feeds.items()}
+            lanes_of = {Phase.MEASURE: mine} | ({} if before is None else {Phase.WARMUP: before})
+            self._fed = {int(at): Fed(self._spec, lane, at == Phase.WARMUP, portion) for at, lane in lanes_of.items()}
             for fed in self._fed.values():
                 fed.wait()
         cancel = partial(cancellation.rows, scenario.cancel, scenario.seed)
-        load = Load(
-            mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel, self._fed,
-            int(self._spec.get("first_query", 0)),
-        )  # fmt: skip
+        run_id = str(self._spec["run_id"])
+        feeds: dict[int, Supply] = {**self._fed}
+        turns = None
+        if sessions:
+            manners = self._manners(client, source, requests, run_id)
+            feeds[int(Phase.MEASURE)] = turns = Turns(mine.head, requests, manners, cancel(mine.head), clock)
+        first, most = int(self._spec.get("first_query", 0)), int(self._spec["max_outstanding"])
+        load = Load(mine, before, requests, run_id, most, cancel, feeds, turns, first)
         return load, fingerprint
+
+    def _manners(self, client: Client, source: PayloadSource, requests: Sequence[Any], run_id: str) -> Manners:
+        """How the sessions of this scenario behave. Raises HarnessFault."""
+        params = self._scenario.params.model_dump()
+        affinity = Affinity(params["affinity"], run_id, int(self._spec.get("first_query", 0)))
+        if params["affinity"] is not None and not all(isinstance(one, Prepared) for one in requests if one is not None):
+            raise HarnessFault("params.affinity: only requests over HTTP can carry it. Leave it out for this protocol")
+        goes_on = params["on_failure"] == "continue"
+        if params["history"] != "live":
+            return Manners(affinity, goes_on)
+        spec, options = self._protocol, self._scenario.target.options
+        if not spec.history:
+            raise HarnessFault(NO_HISTORY.format(name=spec.name, why=""))
+        scripts = [
+            one and script(client, source.payload(ix), spec.name, spec.history == "text")
+            for ix, one in enumerate(requests)
+        ]
+        return Manners(affinity, goes_on, scripts, reader(options, spec.answers))
 
     def _outputs(self) -> OutputLog | None:
         """Where answers are kept, in accuracy mode."""
@@ -164,7 +190,7 @@ class Worker:
         loop.set_exception_handler(self._loop_fault)
         clock = LoopClock(loop)
         client = client_of(self._spec, clock)
-        load, fingerprint = self._load(client)
+        load, fingerprint = self._load(client, clock)
         outputs, framed = self._outputs(), str(self._spec["target"]["options"].get("framing", ""))
         capture = Capture(self._scenario.labels or {}, framed, getattr(client, "fields", None))
         looked_into = outputs is not None or bool(capture)
@@ -174,6 +200,8 @@ class Worker:
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         settle = capture.after(settle) if capture else settle
+        if load.turns is not None:
+            settle = load.turns.settling(settle)
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
         recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
         recorder.said.share(int(self._spec["shards"]))

@@ -192,5 +192,6 @@ PROTOCOLS = (
         over_http(messages_dialect),
         MessagesOptions,
         answers=("delta.text if type == content_block_delta", "content[-1].text"),
+        history="messages",
     ),
 )

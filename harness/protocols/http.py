@@ -399,5 +399,6 @@ PROTOCOLS = (
         bundled=True,
         any_route=True,
         servers=("bentoml", "ray", "ray-serve", "fastapi"),
+        history="messages",
     ),
 )

@@ -112,5 +112,6 @@ PROTOCOLS = (
         LlamaCppOptions,
         answers=("content",),
         servers=("llama.cpp",),
+        history="text",
     ),
 )

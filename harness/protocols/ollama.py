@@ -120,6 +120,7 @@ PROTOCOLS = (
         OllamaOptions,
         bundled=True,
         answers=("message.content",),
+        history="messages",
     ),
     ProtocolSpec(
         "ollama-generate",
@@ -128,5 +129,6 @@ PROTOCOLS = (
         OllamaOptions,
         bundled=True,
         answers=("response",),
+        history="text",
     ),
 )

@@ -265,6 +265,7 @@ PROTOCOLS = (
         bundled=True,
         lists_models=True,
         servers=(*SERVERS, *_OF_CHAT_ONLY),
+        history="messages",
     ),
     ProtocolSpec(
         "openai-completions",
@@ -274,6 +275,7 @@ PROTOCOLS = (
         bundled=True,
         lists_models=True,
         servers=SERVERS,
+        history="text",
     ),
     ProtocolSpec(
         "openai-embeddings",

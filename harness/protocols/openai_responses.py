@@ -174,5 +174,6 @@ PROTOCOLS = (
         lists_models=True,
         answers=("delta if type == response.output_text.delta", "output[-1].content[0].text"),
         servers=SERVERS,
+        history="messages",
     ),
 )

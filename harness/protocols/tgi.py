@@ -111,5 +111,6 @@ PROTOCOLS = (
         over_http(tgi_dialect),
         TgiOptions,
         answers=("token.text if not token.special", "generated_text if not token"),
+        history="text",
     ),
 )

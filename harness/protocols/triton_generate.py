@@ -96,5 +96,6 @@ PROTOCOLS = (
         TritonOptions,
         bundled=True,
         answers=("text_output",),
+        history="text",
     ),
 )

@@ -229,8 +229,8 @@ class _Gaps:
 
 
 def _all_gaps(plan: Plan, members: Sequence[Member], shards: int) -> dict[int, _Gaps]:
-    if not plan.cyclic or shards > (plan.max_in_flight or 1):
-        return {}
+    if not plan.cyclic or shards > (plan.max_in_flight or 1) or bool((plan.after >= 0).any()):
+        return {}  # of sessions nobody knows which turns there were
     mine = {
         member.index: plan.shard(member.index, shards) for member in members if "segments" in (account_of(member) or {})
     }
@@ -252,7 +252,7 @@ def planned(
         min_duration_ns=0 if scenario.endless else stop.min_duration_ns,
         no_endpoint=not protocols()[scenario.target.protocol].needs_url,
         n_workers=shards,
-        slots=_slots(plan, shards),
+        slots=() if scenario.kind == "sessions" else _slots(plan, shards),  # a slot rests while its user thinks
         **_clocks(force),
         frame_interval_ns=frame.interval_ns if frame is not None else 0,
         frame_deadline_ns=frame.deadline_ns if frame is not None else 0,

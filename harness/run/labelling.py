@@ -61,7 +61,10 @@ class Known:
         query, measured = rows["query_id"], rows["phase"] != Phase.WARMUP
         if samples is None:
             n = len(next(iter(self._listed.values())))
-            return {label: np.where(measured, column[query % n], -1) for label, column in self._listed.items()}
+            found = {label: np.where(measured, column[query % n], -1) for label, column in self._listed.items()}
+            if "session" in found:  # another one each time that the list begins again
+                found["session"] = np.where(measured, found["session"] + query // n * n, -1)
+            return found
         at, known = places(query, rows["sample_ix"], samples, self._width)
         known &= measured
         if not len(samples):

@@ -24,6 +24,7 @@ import numpy as np
 from plimsoll.documents import files
 from plimsoll.documents.text import plain
 from plimsoll.harness.process.writing import whole
+from plimsoll.harness.run.chained import Chain
 from plimsoll.harness.run.planned import END, MEASURED, Columns, Cursor, Differences, keys
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
 from plimsoll.scenarios.plan.plan import ARRAYS, Dealing, IntArray, Plan, QueryLabels, Stop, dealt
@@ -57,7 +58,7 @@ def save(folder: Path, plan: Plan | Blocks) -> None:
     head, extent = pieces.head, pieces.extent()
     scalars: dict[str, Any] = {name: getattr(head, name) for name in _SCALARS} | {"stop": asdict(head.stop)}
     arrays: dict[str, Any] = {}
-    if extent.n_samples > MOST:
+    if extent.n_samples > MOST and not bool((head.after >= 0).any()):  # those of sessions may come from data
         scalars["by_seed"] = {name: getattr(extent, name) for name in _EXTENT}
     else:
         made = pieces.whole()
@@ -235,16 +236,20 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
             found.append(f"{NAME} is of {loops[plan.open_loop]}, generator.json of {loops[facts.open_loop]}")
         mine = plan.pieces if share is None else share.part(plan.pieces)
         n_samples = n_samples if share is None else mine.extent().n_samples
-        found += differences(records, mine)
+        different, unreached = differences(records, mine)
+        found += different
+        n_samples -= unreached
         found += _cancellation(records, plan, run)
     return replace(facts, plan_samples=n_samples if facts.open_loop else 0, plan_faults=tuple(found))
 
 
-def differences(records: Records, plan: Plan | Blocks) -> list[str]:
-    """What in the rows of the planned load is not of this plan, as ``Differences`` says it."""
+def differences(records: Records, plan: Plan | Blocks) -> tuple[list[str], int]:
+    """What in the rows of the planned load is not of this plan, as ``Differences`` says it; and how many samples were
+    never due.
+    """
     pieces = plan if isinstance(plan, Blocks) else cut(plan)
     head, cursor = pieces.head, Cursor(pieces)
-    found = Differences(pieces, cursor.width)
+    found, chain = Differences(pieces, cursor.width), Chain.of(pieces)
     rows = _planned_rows(records)
     key = keys(rows[0], rows[1], cursor.width)
     if not head.cyclic and bool((key[1:] < key[:-1]).any()):  # no run of ours has them so
@@ -256,11 +261,14 @@ def differences(records: Records, plan: Plan | Blocks) -> list[str]:
         while end < n and key[end] == key[end - 1]:
             end += 1
         samples = None if head.cyclic else cursor.until(MEASURED + int(key[end - 1]) + 1)
+        if samples is not None and chain is not None:
+            samples = chain.settled(samples, records)
         found.add(_taken(rows, slice(begin, end)), samples)
         begin = end
     if not head.cyclic:
-        found.add(_taken(rows, slice(n, n)), cursor.until(END))
-    return found.texts()
+        left = cursor.until(END)
+        found.add(_taken(rows, slice(n, n)), left if chain is None else chain.settled(left, records))
+    return found.texts(), 0 if chain is None else chain.unreached
 
 
 def _planned_rows(records: Records) -> Columns:

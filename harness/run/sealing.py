@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.harness.run import accounts
+from plimsoll.harness.run.chained import Chain
 from plimsoll.harness.run.gathered import Gathered, Taken
 from plimsoll.harness.run.labelling import Known, together
 from plimsoll.harness.run.planned import END, Cursor, Differences, Samples, places
@@ -60,6 +61,7 @@ class Rows:
         self._ledger = accounts.Ledger(self._head, self._members, self._shards)
         self._differences = Differences(self._plan, self._gathered.width)
         self._cursor = None if self._head.cyclic else Cursor(self._plan)
+        self._chain = Chain.of(self._plan)
         self._missing.reset()
         self._planned = self._samples = self._queries = self._due_ns = self._done_ns = 0
         self._last_query: int | None = None
@@ -81,6 +83,8 @@ class Rows:
         rows, _ = gathered.joined(gathered.take(begin, end))
         recorded = ~made_up(rows)
         samples = self._cursor.until(end) if self._cursor is not None else None
+        if samples is not None and self._chain is not None:
+            samples = self._chain.settled(samples, rows)
         if samples is not None:
             lost = self._lost(rows, samples)
             if bool(lost.any()):
@@ -138,10 +142,12 @@ class Rows:
     def facts(self, known: GeneratorFacts) -> GeneratorFacts:
         """The facts with what the last pass has counted."""
         facts = self._ledger.settled(known, self._gathered.names)
+        unreached = 0 if self._chain is None else self._chain.unreached
         return replace(
             facts,
-            planned=facts.planned or self._planned,
-            planned_queries=facts.planned_queries or self._queries,
+            planned=(facts.planned or self._planned) - unreached,
+            planned_queries=(facts.planned_queries or self._queries) - unreached,
+            unreached=unreached,
             # What LoadGen compares with min_duration: when the last query was due; of a single one, when it was over.
             elapsed_ns=self._due_ns if self._queries > 1 else self._done_ns,
             plan_samples=self._samples if self._head.open_loop else 0,

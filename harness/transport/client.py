@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
@@ -114,7 +114,7 @@ class ProtocolSpec:
     numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole
     answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
     small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
-    saying.
+    saying. ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing.
     """
 
     name: str
@@ -132,6 +132,7 @@ class ProtocolSpec:
     prepare: Callable[[Target], Awaitable[Target]] | None = None
     answers: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+    history: Literal["messages", "text", ""] = ""
 
     @property
     def says(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,11 +14,12 @@ from plimsoll.reports.parts.charts import Band, ByPrompt, Curve, Distribution, H
 from plimsoll.reports.parts.measures import HEARD, LIVE
 from plimsoll.reports.parts.parts import MAX_BUCKETS
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
 from plimsoll.reports.svg.spreads import ENOUGH_FOR_P99, LEVELS, Mark, heat, histogram, lengths
-from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.svg.strip import Layer, Strip, bucket_bounds, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import lines_of, short_of
 
@@ -167,11 +169,13 @@ def without_value(report: Report, lost: int) -> str:
 
 
 def timeline_charts(report: Report) -> list[Chart]:
-    """Rate, requests in flight, latency percentiles and tokens over the run, one above the other."""
+    """Rate, requests in flight, sessions alive, latency percentiles and tokens over the run, one above the other."""
     timeline = report.charts.timeline
     if timeline is None or sum(timeline.due) < ENOUGH:
         return []
     strips = [_rates(timeline), _in_flight(timeline)]
+    if report.sessions is not None:
+        strips.append(_alive(timeline, report.sessions))
     strips += [_band(report, timeline, name, band) for name, band in timeline.bands.items() if any(band.p50)]
     if timeline.output_tokens_per_s is not None:
         layer = Layer("output tokens/s", "s-tokens", timeline.output_tokens_per_s)
@@ -235,6 +239,12 @@ def _in_flight(timeline: Timeline) -> Strip:
         Layer("max", "s-flight", timeline.in_flight_max),
     ]
     return Strip("Requests in flight", "count", layers)
+
+
+def _alive(timeline: Timeline, sessions: Sessions) -> Strip:
+    middles = [(begin + end) // 2 for begin, end in bucket_bounds(timeline)]
+    values = [sessions.live[max(0, bisect_right(sessions.at_ns, at) - 1)] for at in middles]
+    return Strip("Sessions alive", "count", [Layer("alive", "s-flight", values)])
 
 
 def _band(report: Report, timeline: Timeline, name: str, band: Band) -> Strip:

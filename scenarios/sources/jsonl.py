@@ -1,7 +1,8 @@
 """JSON Lines: your own samples, one object a line, with ``prompt`` or ``messages`` or ``data``.
 
 ``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each with an
-optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``reference``: the expected answer. Keys that the
+optional ``max_output_tokens``; messages of several turns with the times between them (``think``: a list of durations),
+for kind ``sessions``; and for accuracy runs an ``id`` and a ``reference``: the expected answer. Keys that the
 scenario's ``labels`` name may stand beside them. Every bad line is reported; none is skipped.
 """
 
@@ -17,9 +18,9 @@ from plimsoll.scenarios.samples.lines import cap, read_lines, require_object, sc
 from plimsoll.scenarios.samples.payload import Payload, PayloadList
 from plimsoll.scenarios.samples.reference import checked
 from plimsoll.scenarios.text.document import ScenarioError
-from plimsoll.scenarios.text.fields import STRICT, FileName, missing
+from plimsoll.scenarios.text.fields import STRICT, FileName, missing, parse_duration
 
-_KEYS = ("prompt", "messages", "data", "max_output_tokens", "id", "reference")
+_KEYS = ("prompt", "messages", "data", "max_output_tokens", "think", "id", "reference")
 
 
 class JsonLines(BaseModel):
@@ -68,11 +69,20 @@ def _payload(line: Any, output_tokens: int | None, keys: Collection[str] = ()) -
         raise ValueError(f"max_output_tokens is {limit!r}. Give a whole number from 1 up.")
     name, expected = entry.get("id"), entry.get("reference")
     payload = _of(given[0], entry[given[0]], -1 if limit is None else limit)
+    if "think" in entry:
+        payload = replace(payload, data={**payload.data, "turns": _thoughts(entry["think"], given[0])})
     if name is None and expected is None:
         return payload
     return replace(
         payload, id=None if name is None else str(name), reference=None if expected is None else checked(expected)
     )
+
+
+def _thoughts(think: Any, given: str) -> list[dict[str, int]]:
+    """What ``plimsoll.scenarios.samples.conversations`` reads: nothing of the first turn, then each wait."""
+    if given != "messages" or not isinstance(think, list):
+        raise ValueError('think is no list of durations beside messages. Give for example ["2s", "500ms"].')
+    return [{}, *({"think_ns": parse_duration(one)} for one in think)]
 
 
 def _of(key: str, value: Any, limit: int) -> Payload:

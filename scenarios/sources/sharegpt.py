@@ -1,4 +1,5 @@
-"""ShareGPT: recorded conversations. The first human turn is the prompt, the answer after it gives the output length.
+"""ShareGPT: recorded conversations. The first human turn is the prompt, the answer after it gives the output length;
+``turns: all`` keeps the turns after it too, as far as the limits go, for kind ``sessions``.
 
 The file is a JSON list of ``{"id", "conversations": [{"from": "human" | "gpt" | "system", "value": "..."}]}``. A system
 turn before the first human one is sent as the system message. Lengths in tokens are estimated as words times
@@ -31,6 +32,7 @@ class ShareGpt(BaseModel):
     kind: Literal["sharegpt"] = "sharegpt"
     path: FileName = Field(description="The file; relative to the scenario file's folder.")
     output_tokens: int | None = Field(default=None, ge=1, le=10_000_000, description="Tokens to ask for, always.")
+    turns: Literal["first", "all"] = Field(default="first", description="all: whole conversations, for kind sessions.")
     count: int | None = Field(default=None, ge=1, description="Use only the first so many that pass the limits.")
     min_tokens: int = Field(default=4, ge=1, description="Shorter prompts and recorded answers are left out.")
     max_prompt_tokens: int = Field(default=1024, ge=1, description="Longer prompts are left out.")
@@ -111,10 +113,27 @@ def _payload(entry: Any, params: ShareGpt) -> Payload | str:
         return "too short"
     if n_in > params.max_prompt_tokens or n_in + n_out > params.max_total_tokens:
         return "too long"
+    if params.turns == "all":
+        return _conversation([("system", system)] * bool(system), turns[ask:], n_in, params)
     if not system:
         return Payload(prompt=prompt, n_in=n_in, max_output_tokens=n_out)
     messages = ({"role": "system", "content": system}, {"role": "user", "content": prompt})
     return Payload(messages=messages, n_in=n_in, max_output_tokens=n_out)
+
+
+def _conversation(lead: list[tuple[str, str]], turns: list[tuple[str, str]], n_in: int, params: ShareGpt) -> Payload:
+    """Questions and answers in turn, until one is missing or all together are too long."""
+    kept, total = lead, 0
+    lengths: list[dict[str, int]] = []
+    for (asks, question), (tells, answer) in zip(turns[::2], turns[1::2], strict=False):
+        total += _tokens(question, params) + _tokens(answer, params)
+        whole = asks in _HUMAN and tells in _ANSWER and question.strip() and answer.strip()
+        if not whole or (lengths and total > params.max_total_tokens):
+            break
+        kept = [*kept, ("user", question), ("assistant", answer)]
+        lengths.append({"max_output_tokens": params.output_tokens or _tokens(answer, params)})
+    messages = tuple({"role": role, "content": text} for role, text in kept[:-1])
+    return Payload(messages=messages, n_in=n_in, max_output_tokens=-1, data={"turns": lengths})
 
 
 def _tokens(text: str, params: ShareGpt) -> int:

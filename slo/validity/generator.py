@@ -45,7 +45,8 @@ class GeneratorFacts:
     ``recorded``: requests, warm-up included, by the workers' own counts (-1: nobody counted); ``lost``: sent, and
     without a row of any kind; ``account_faults``: what in the rows that came is not as the workers said; ``slots``: of
     each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run,
-    when, and which rows that cost (None: nobody was).
+    when, and which rows that cost (None: nobody was); ``unreached``: turns of sessions that were never due, as the
+    session had ended before.
     """
 
     open_loop: bool
@@ -96,6 +97,7 @@ class GeneratorFacts:
     lost: int = 0
     account_faults: tuple[str, ...] = ()
     slots: tuple[int, ...] = ()
+    unreached: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

@@ -44,6 +44,12 @@ class Lag:
     max: int | None
 
 
+def scheduled(rows: Records) -> Records:
+    """The rows whose due times the plan alone decided: all, but for turns of sessions that followed an answer."""
+    turn = None if rows.labels is None else rows.labels.columns.get("turn")
+    return rows if turn is None else rows.select(turn <= 1)
+
+
 def first_of_each_query(taken: Records) -> Records:
     """The sample of each query that was taken up first.
 

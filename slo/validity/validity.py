@@ -157,11 +157,13 @@ def sent_of(rows: Records, facts: GeneratorFacts) -> Sent:
     left = issued.select(issued["sent_ns"] != -1)
     own = lateness.own(taken, facts.pool_waits > 0)
     shape = None
-    if facts.open_loop and len(taken) >= lateness.MIN_SAMPLES:
+    came, gone_out, began = (lateness.scheduled(some) for some in (taken, left, issued))
+    if facts.open_loop and len(came) >= lateness.MIN_SAMPLES:
+        held = own if came is taken else lateness.own(came, facts.pool_waits > 0)
         # In a paced loop what the client held back counts as well, connections aside.
-        gone = taken["due_ns"] + own if strain.paced(facts) else taken["ready_ns"]
-        shape = lateness.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
-    queue = backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
+        gone = came["due_ns"] + held if strain.paced(facts) else came["ready_ns"]
+        shape = lateness.compare(came["due_ns"], came["ready_ns"], gone_out["sent_ns"], facts.process, gone)
+    queue = backlog(began["due_ns"], began["done_ns"]) if facts.open_loop and facts.process else None
     return Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
 
 
@@ -351,7 +353,8 @@ def _shape(shape: lateness.Arrivals | None, rows: Records, facts: GeneratorFacts
 def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
     if not facts.open_loop or facts.process not in ("poisson", "constant"):
         return []
-    broken = lateness.claimed(ascending(rows["due_ns"][lateness.firsts(rows["query_id"])]), facts.process)
+    first = lateness.scheduled(rows)
+    broken = lateness.claimed(ascending(first["due_ns"][lateness.firsts(first["query_id"])]), facts.process)
     detail = (
         f"the planned times are {facts.process}, as claimed"
         if broken is None

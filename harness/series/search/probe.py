@@ -255,7 +255,8 @@ class Hopeless:
             least = hopeless_at(one, self._n, self._confidence, self._among, multiple)
             if least is not None:
                 self._least_far[scaled] = least
-        if not scenario.warmup_ns and plan.n_samples == plan.n_queries:
+        waits = bool((plan.pieces.head.after >= 0).any())  # nobody knows when turns of sessions are due
+        if not scenario.warmup_ns and plan.n_samples == plan.n_queries and not waits:
             shards, dealing = beginning.shards, beginning.dealing
             back_ns = max(self._limits(), default=0)
             self._due = tuple(_Due(plan.pieces.shard(i, shards, dealing), back_ns) for i in range(shards))

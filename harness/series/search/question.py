@@ -107,6 +107,7 @@ class Question:
     gpus: int | None
     identity: Mapping[str, Any]
     job: Job
+    kept: Mapping[str, str]  # the kind of a scenario that has such a load itself
     of_class: str | None = None  # of a mix: whose load is searched, "" for that of all together
 
     def length_ns(self, length: float) -> int:
@@ -115,7 +116,8 @@ class Question:
 
     def prepared(self, load: float, length: float, seed: int, folder: Path) -> Prepared:
         """One run at a load, checked, its directory made. Raises HarnessFault."""
-        loaded = _loaded(self.settings.variable, load, self.length_ns(length), self.of_class) | {"seed": seed}
+        loaded = _loaded(self.settings.variable, load, self.length_ns(length), self.of_class)
+        loaded |= {"seed": seed, **self.kept}
         return prepare(self.scenario, {**self.flags, **loaded}, self.asked, (), folder)
 
 
@@ -142,7 +144,8 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
             f"({format_duration(longest_ns)}) early. Raise it, take it out, or lower --longest"
         )
     else:  # at any load: what the loads are is reckoned from the objectives, and those are read with the rest
-        checked = _checked(scenario, flags, asked, _loaded(variable or "rate", 1.0, longest_ns, of_class), errors)
+        loaded = _loaded(variable or "rate", 1.0, longest_ns, of_class) | _kept(base, variable)
+        checked = _checked(scenario, flags, asked, loaded, errors)
     promises = checked.promises if checked is not None else Promises()
     settings = None
     if base is not None and variable is not None and checked is not None:
@@ -165,6 +168,7 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
         gpus=texts.gpus,
         identity=_identity(checked, settings, probe_ns, cooldown_ns, of_class),
         job=checked.job,
+        kept=_kept(base, variable),
         of_class=of_class,
     )
 
@@ -225,7 +229,8 @@ def _own_load(base: Scenario, variable: Variable, of_class: str | None) -> float
     if of_class is not None:
         return sum(loads_of(base, variable, of_class).values())
     own = getattr(base.params, variable, None)
-    return float(own) if isinstance(own, int | float) and KINDS[variable] == base.kind else None
+    of_kind = KINDS[variable] == base.kind or _kept(base, variable)
+    return float(own) if isinstance(own, int | float) and of_kind else None
 
 
 def _of_mix(base: Scenario, over: str | None, variable: Variable | None, name: str, errors: list[str]) -> None:
@@ -267,7 +272,7 @@ def _scenario(
         return base, variable, of_class
     if of_class:
         errors.append(f"--over {over}: {base.name} is no mix, and has no classes. Leave {{class={of_class}}} out")
-    own = next((one for one in known if KINDS[one] == base.kind), None)
+    own = next((one for one in known if KINDS[one] == base.kind or _kept(base, one)), None)
     if variable is None and over is None and own is None:
         errors.append(
             f"{base.name}: kind {base.kind} has no load that could be searched. Say --over rate (its samples are then "
@@ -276,6 +281,11 @@ def _scenario(
     if base.mode == "accuracy":
         errors.append(f"{base.name}: mode accuracy sends each sample once, at no chosen load. Take it out")
     return base, variable or (own if over is None else None), None
+
+
+def _kept(base: Scenario | None, variable: Variable | None) -> dict[str, str]:
+    """Sessions have a rate of their own: they stay sessions."""
+    return {"kind": base.kind} if base is not None and base.kind == "sessions" and variable == "rate" else {}
 
 
 def _loaded(variable: Variable, load: float, length_ns: int, of_class: str | None) -> dict[str, Any]:

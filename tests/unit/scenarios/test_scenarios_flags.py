@@ -125,15 +125,15 @@ def test_another_kind_starts_from_its_own_params() -> None:
     [
         (
             {"kind": "concurrency", "rate": 3},
-            "--rate: kind concurrency has no rate. Add --kind server, or use --concurrency.",
+            "--rate: kind concurrency has no rate. Add --kind server or sessions, or use --concurrency.",
         ),
         (
             {"kind": "single_stream", "rate": 3},
-            "--rate: kind single_stream has no rate. Add --kind server, or leave it out.",
+            "--rate: kind single_stream has no rate. Add --kind server or sessions, or leave it out.",
         ),
         (
             {"concurrency": 4},
-            "--concurrency: kind server has no concurrency. Add --kind concurrency, or use --arrival,",
+            "--concurrency: kind server has no concurrency. Add --kind concurrency or sessions, or use --arrival,",
         ),
         ({"rate": -1}, "--rate: is -1. Give a value at least 1e-06."),
         ({"queries": 0}, "--queries: is 0. Give a value at least 1."),

@@ -1,0 +1,59 @@
+"""Turns that wait for others: when each was due once answers had ended, and which were never due.
+
+A later turn's planned due time is the earliest that it could be; its real one is the end of the answer before it and
+the difference of their planned times. A turn whose answer before it failed may never have been due: such a one has no
+row and is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from plimsoll.harness.run.planned import Samples, places
+from plimsoll.scenarios.plan.blocks import Blocks
+from plimsoll.scenarios.plan.plan import IntArray, Plan
+from plimsoll.slo.records.records import Records, Status
+
+
+class Chain:
+    """The sessions of a plan, and what became of them so far. ``unreached``: turns that were never due."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._query = plan.query_id
+        waits = plan.after >= 0
+        self._before = np.full(plan.n_queries, -1)
+        self._before[waits] = np.searchsorted(self._query, plan.after[waits])
+        self._wait = np.where(waits, plan.due_ns - plan.due_ns[self._before], 0)
+        self._done = np.full(plan.n_queries, -1)
+        self._ok = np.zeros(plan.n_queries, np.bool_)
+        self.unreached = 0
+
+    @classmethod
+    def of(cls, plan: Blocks) -> Chain | None:
+        """None: nothing in this plan waits. What waits is in one piece."""
+        return cls(plan.head) if bool((plan.head.after >= 0).any()) else None
+
+    def settled(self, samples: Samples, rows: Records) -> Samples:
+        """The next samples that were due, when they were, after the rows that there are of them."""
+        here = np.flatnonzero(rows.in_measure)
+        query, sample = rows["query_id"][here], rows["sample_ix"][here]
+        if not len(samples):
+            return samples
+        at, known = places(query, sample, samples, 1)
+        there = np.zeros(len(samples), np.bool_)
+        there[at[known]] = True
+        row = self._row(samples.query_id)
+        mine = row[at[known]]
+        self._done[mine] = rows["done_ns"][here][known]
+        self._ok[mine] = rows["status"][here][known] == Status.OK
+        before = self._before[row]
+        ended = np.where(before >= 0, self._done[before], -1)
+        never = (before >= 0) & ~there & ~self._ok[before]
+        self.unreached += int(never.sum())
+        due = np.where(ended >= 0, ended + self._wait[row], samples.due_ns)
+        return replace(samples, due_ns=due).part(~never)
+
+    def _row(self, query: IntArray) -> IntArray:
+        return np.minimum(np.searchsorted(self._query, query), len(self._query) - 1)

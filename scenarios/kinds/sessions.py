@@ -1,0 +1,233 @@
+"""Sessions: users who come when they come, and ask again once they have read the answer.
+
+Sessions arrive in an open process; ``rate`` counts them, not their turns. A turn after the first is due when the answer
+before it has ended and the user has thought: how many turns a second that makes is an outcome. In the plan such a turn
+waits for the one before it (``Plan.after``), its due time there is what it would be if every answer took no time at
+all, so that the think time is the difference of the two. A query is a turn: ``stop`` counts turns, and no session
+begins after its minima are met. With ``concurrency`` it is a closed loop instead: so many sessions at any moment, the
+next begins when one is over, and a slow endpoint is asked less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Discriminator, Field, PrivateAttr, Tag, model_validator
+
+from plimsoll.scenarios.loops import MIN_ROWS, before_t0, closed_plan, open_plan
+from plimsoll.scenarios.plan.arrival import Arrival, Rate, due_blocks, expected_queries, process, profile
+from plimsoll.scenarios.plan.lengths import Length, draw_lengths
+from plimsoll.scenarios.plan.plan import IntArray, Plan, QueryLabels, Stop
+from plimsoll.scenarios.plan.sampling import Order, choose, require_samples
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.plan.think import Think, draw_think
+from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.samples.conversations import Conversations, conversations
+from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text.fields import STRICT
+
+
+class AffinityHeader(BaseModel):
+    """A header with the session's own value."""
+
+    model_config = STRICT
+    header: str = Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", description="Its name.")
+
+
+def _turns_tag(value: Any) -> str:
+    return "<data>" if value == "data" else "<length>"
+
+
+Turns = Annotated[
+    Annotated[Literal["data"], Tag("<data>")] | Annotated[Length, Tag("<length>")], Discriminator(_turns_tag)
+]
+
+
+class SessionsParams(BaseModel):
+    """How often sessions begin, how long they go on, and what they carry from turn to turn."""
+
+    model_config = STRICT
+    rate: Rate = Field(default=1.0, description="Sessions per second: a number, {ramp: ...} or {steps: [...]}.")
+    arrival: Arrival = Field(default="poisson", description="poisson, constant, or {process: gamma, ...}.")
+    concurrency: int | None = Field(
+        default=None, ge=1, le=100_000, description="Closed loop: so many sessions at a time, at no rate; null: open."
+    )
+    turns: Turns = Field(
+        default=3, description="Turns of a session: a number, {dist: ...}, or data (the source has them)."
+    )
+    think_ns: Think = Field(
+        default=1_000_000_000,
+        alias="think",
+        description="From an answer's end to the next turn: 200ms, {dist: ...}, recorded, none.",
+    )
+    history: Literal["live", "recorded", "none"] = Field(
+        default="live", description="What a turn repeats: the answers that came, those of the data, or nothing."
+    )
+    affinity: AffinityHeader | Literal["cookie", "token-echo", "url-hash"] | None = Field(
+        default=None, description="{header: NAME}, cookie, token-echo (x-session-token) or url-hash; null: none."
+    )
+    on_failure: Literal["end", "continue"] = Field(
+        default="end", description="After a failed turn: the session is abandoned, or goes on without that turn."
+    )
+    order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
+
+    _held: Conversations | None = PrivateAttr(default=None)
+
+    def _given(self) -> set[str]:
+        """What differs from its default: a file that was written out names everything."""
+        return {name for name, item in type(self).model_fields.items() if getattr(self, name) != item.default}
+
+    @model_validator(mode="after")
+    def _has_data(self) -> SessionsParams:
+        if self.concurrency is not None and {"rate", "arrival"} & self._given():
+            raise ValueError(
+                "concurrency and rate or arrival are both given. Keep one: sessions come, or they are there"
+            )
+        if process(self.arrival)[0] == "loadgen":
+            raise ValueError("LoadGen knows no sessions. Give arrival: poisson")
+        for name, value in (("history", self.history), ("think", self.think_ns)):
+            if value == "recorded" and self.turns != "data":
+                raise ValueError(f"{name}: recorded needs turns: data, of a source that has conversations")
+        return self
+
+
+def _sourced(params: SessionsParams, source: PayloadSource) -> PayloadSource:
+    """The same source by turns, where it has them."""
+    return conversations(source, params.history == "recorded") if params.turns == "data" else source
+
+
+def _settled(params: SessionsParams, source: Callable[[], PayloadSource]) -> SessionsParams:
+    """The params that know the conversations, where they decide how many turns there are."""
+    if params.turns != "data":
+        return params
+    made, found = params.model_copy(), source()
+    made._held = found if isinstance(found, Conversations) else None
+    return made
+
+
+def _blocks(params: SessionsParams, stop: Stop, n_samples: int, seed: int) -> Iterator[Plan]:
+    require_samples(n_samples)
+    held = params._held
+    wanted = max(1, -(-stop.min_queries // _mean_turns(params, held)))
+    if params.concurrency is not None:
+        turns, payload, think = _drawn(params, held, n_samples, seed, max(wanted, params.concurrency, MIN_ROWS))
+        yield _listed(turns, payload, think, stop, seed, params.concurrency)
+        return
+    while True:
+        begins = _arrivals(params, stop, seed, wanted)
+        turns, first, think = _drawn(params, held, n_samples, seed, len(begins))
+        if int(turns.sum()) >= stop.min_queries:
+            break
+        wanted = len(begins) + max(1, (stop.min_queries - int(turns.sum())) // 2)
+    yield _plan(begins, turns, first, think, stop, seed)
+
+
+def _arrivals(params: SessionsParams, stop: Stop, seed: int, wanted: int) -> IntArray:
+    name, burstiness = process(params.arrival)
+    least = max(1, wanted)
+    made = due_blocks(
+        name,
+        profile(params.rate),
+        child(seed, "arrival"),
+        min_queries=least,
+        min_duration_ns=stop.min_duration_ns,
+        burstiness=burstiness,
+    )
+    return np.concatenate([*made])
+
+
+def _mean_turns(params: SessionsParams, held: Conversations | None) -> int:
+    if held is not None:
+        return max(1, len(held) // held.count)
+    return 1 if params.turns == "data" else max(1, int(draw_lengths(params.turns, 0, 64).mean()))
+
+
+def _drawn(
+    params: SessionsParams, held: Conversations | None, n_samples: int, seed: int, n: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Of ``n`` sessions: how many turns each has; of all turns, session by session: payload, and think time before."""
+    if held is not None:
+        which = choose(params.order, seed, n, held.count)
+        turns = np.diff(held.starts)[which]
+        place = np.arange(turns.sum()) - np.repeat(np.cumsum(turns) - turns, turns)
+        payload = np.repeat(held.starts[which], turns) + place
+        recorded = held.think_ns[payload] if params.think_ns == "recorded" else None
+        payload = payload % n_samples  # of one sample: somebody asks for times alone
+    else:
+        length = 1 if params.turns == "data" else params.turns
+        turns, recorded = draw_lengths(length, child(seed, "turns"), n), None
+        payload = choose(params.order, seed, int(turns.sum()), n_samples)
+    think = recorded if recorded is not None else draw_think(params.think_ns, child(seed, "think"), len(payload))
+    return turns, payload, think
+
+
+def _plan(begins: IntArray, turns: IntArray, payload: IntArray, think: IntArray, stop: Stop, seed: int) -> Plan:
+    """Rows in the order in which they would be due if answers took no time."""
+    most = len(payload) if stop.max_queries is None else min(stop.max_queries, len(payload))
+    first = np.cumsum(turns) - turns
+    waits = think.copy()
+    waits[first] = 0
+    total = np.cumsum(waits)
+    due = np.repeat(begins - total[first], turns) + total
+    order = np.argsort(due, kind="stable")[:most]  # a turn never comes before the one it waits for
+    place = np.full(len(payload) + 1, -1)
+    place[order] = np.arange(most)
+    before = order - 1
+    before[np.isin(order, first)] = len(payload)
+    after = place[before]
+    sessions = int((after < 0).sum())
+    made = replace(stop, min_queries=min(stop.min_queries, sessions))  # what a failure cuts short is no fault of ours
+    session = np.repeat(place[first], turns)[order]  # the query id of its first turn
+    labels = QueryLabels(
+        {"session": session, "turn": (np.arange(len(payload)) - np.repeat(first, turns))[order] + 1}, {}
+    )
+    return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
+
+
+def _listed(turns: IntArray, payload: IntArray, think: IntArray, stop: Stop, seed: int, slots: int) -> Plan:
+    """An endless list, one session after another: a slot takes up the next when it comes free."""
+    first, n = np.cumsum(turns) - turns, len(payload)
+    after, waits = np.arange(-1, n - 1), think.copy()
+    after[first], waits[first] = -1, 0
+    labels = QueryLabels({"session": np.repeat(first, turns), "turn": np.arange(n) - np.repeat(first, turns) + 1}, {})
+    plan = closed_plan(payload, stop, seed, slots=slots)
+    return replace(plan, due_ns=np.cumsum(waits), after=after, labels=labels)
+
+
+def _warmup(params: SessionsParams, warmup: Warmup) -> Plan | None:
+    """First turns alone, at the rate that the profile starts with times the turns of a session; or so many at once."""
+    if params.concurrency is not None:
+        chosen = choose("random", warmup.seed, MIN_ROWS, warmup.n_samples)
+        return before_t0(
+            closed_plan(chosen, Stop(1, warmup.duration_ns), warmup.seed, slots=params.concurrency), warmup
+        )
+    n = max(1, round(profile(params.rate).initial * _mean_turns(params, None) * warmup.duration_ns / 1e9))
+    due = np.arange(n) * warmup.duration_ns // n - warmup.duration_ns
+    return open_plan(due, choose("random", warmup.seed, n, warmup.n_samples), Stop(n, 0), warmup.seed)
+
+
+def _size(params: SessionsParams, stop: Stop) -> int:
+    mean = _mean_turns(params, None)
+    if params.concurrency is not None:
+        return max(stop.min_queries, MIN_ROWS * mean, params.concurrency * mean)
+    sessions = expected_queries(profile(params.rate), -(-stop.min_queries // mean), stop.min_duration_ns)
+    return sessions * mean if stop.max_queries is None else min(sessions * mean, stop.max_queries)
+
+
+KIND = Kind(
+    name="sessions",
+    summary="Open loop of sessions: each asks again when an answer has ended and a think time is over.",
+    headline="the highest rate of sessions that still meets the objectives",
+    params=SessionsParams,
+    open_loop=lambda params: params.concurrency is None,
+    blocks=_blocks,
+    warmup=_warmup,
+    slots=lambda params: params.concurrency,
+    size=_size,
+    whole=True,
+    sourced=_sourced,
+    settled=_settled,
+)

@@ -1,0 +1,35 @@
+"""session_duration = done of a session's last turn - due of its first, in ns: one value a session, on its last row.
+
+Think times are part of it: they are what the users take, and the same at any load. A session whose last turn failed was
+abandoned and ranks as +inf. Only runs of kind ``sessions`` have it. Source: the session as the unit of a closed
+conversation in an open arrival process (Schroeder, Wierman, Harchol-Balter 2006, "partly-open" systems).
+"""
+
+from __future__ import annotations
+
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure
+from plimsoll.slo.metrics.sessions import spans
+from plimsoll.slo.records.queries import none
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    values, valid = none(records)
+    found = spans(records)
+    if found is not None:
+        values[found.last] = found.duration_ns(records)
+        valid[found.last] = True
+    return values, valid
+
+
+INDICATOR = Indicator(
+    name="session_duration",
+    title="Session duration",
+    needs=("due_ns", "done_ns", "status"),
+    formula="done of the last turn - due of the first, on the last turn's row",
+    source="Schroeder, Wierman, Harchol-Balter 2006 (partly-open systems)",
+    summary="from when a session's first turn was due to the end of its last answer, think times included",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+    outside=lambda records: ~_compute(records)[1],
+)

@@ -1,0 +1,270 @@
+"""Turns of sessions in virtual time, what a script writes, and what of a plan was due."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.outputs import read_answer
+from plimsoll.harness.generator.sessions import Affinity, Manners, Script, Turns, reader, script
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.chained import Chain
+from plimsoll.harness.run.plan_file import differences
+from plimsoll.harness.transport.client import Client, Target
+from plimsoll.harness.transport.http.http_pool import Prepared
+from plimsoll.scenarios.plan.blocks import Blocks, cut
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.spec import parse
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.records import Records, Status
+from tests.virtual_time import VirtualClock
+
+MS = 1_000_000
+
+
+def plan_of(n: int = 12, **params: Any) -> Plan:
+    given = {"rate": 10, "arrival": "constant", "turns": 3, "think": "20ms", **params}
+    stop = {"min_queries": n, "min_duration": "0s"}
+    return parse({"name": "x", "kind": "sessions", "params": given, "stop": stop}).build(4)
+
+
+def client_of(name: str, **options: Any) -> Client:
+    target = Target("http://127.0.0.1:1", name, model="m", options=options)
+    return protocols()[name].build(target, None)
+
+
+class Slow:
+    """Answers after so long; ``failing`` queries fail. Parsing costs ``settle_ns`` of the clock."""
+
+    def __init__(self, clock: VirtualClock, took_ns: int, failing: Sequence[int] = (), settle_ns: int = 0) -> None:
+        self.clock, self.took_ns, self.failing, self.settle_ns = clock, took_ns, failing, settle_ns
+        self.settled: list[int] = []
+
+    def send(self, exchange: Exchange, request_id: bytes) -> None:
+        exchange.sent_ns = self.clock.now_ns()
+        self.clock.wake_at(exchange.sent_ns + self.took_ns, lambda: self._end(exchange))
+
+    def _end(self, exchange: Exchange) -> None:
+        exchange.done_ns, exchange.status = self.clock.now_ns(), int(Status.OK)
+        exchange.on_done(exchange)
+
+    def settle(self, exchange: Exchange) -> None:
+        self.settled.append(exchange.query_id)
+        self.clock.spend(self.settle_ns)
+        if exchange.query_id in self.failing:
+            exchange.status = int(Status.PROTOCOL)
+
+
+def issued(
+    plan: Plan, goes_on: bool = False, failing: Sequence[int] = (), recorder: bool = True, settle_ns: int = 0
+) -> list[Exchange]:
+    clock = VirtualClock(0)
+    client: Any = Slow(clock, 7 * MS, failing, settle_ns)
+    request = Prepared(b"POST / HTTP/1.1\r\n", b"", 1, -1, False)
+    turns = Turns(plan, [request] * 4, Manners(Affinity(None, "r"), goes_on), None, clock)
+    load = Load(Blocks(lambda: iter((plan,))), None, [request] * 4, "r", fed={0: turns}, turns=turns)
+    ended: list[Exchange] = []
+    settle = turns.settling(client.settle)
+
+    def finished(exchange: Exchange) -> None:
+        ended.append(exchange)
+        if recorder:  # it has time at once, or never comes to it while the run goes on
+            settle(exchange)
+
+    issuer = Issuer(load, client, clock, finished)
+    issuer.start(0)
+    clock.run()
+    assert issuer.issued_all
+    if not recorder:
+        for exchange in ended:
+            settle(exchange)
+    assert sorted(client.settled) == sorted(one.query_id for one in ended), "each is taken apart once"
+    return ended
+
+
+@pytest.mark.parametrize("recorder", [True, False])
+def test_turns_follow_answers_in_virtual_time_whoever_takes_them_apart(recorder: bool) -> None:
+    plan = plan_of()
+    ended = {one.query_id: one for one in issued(plan, recorder=recorder)}
+    assert sorted(ended) == plan.query_id.tolist()
+    for row, before in enumerate(plan.after.tolist()):
+        expected = plan.due_ns[row] if before < 0 else ended[before].done_ns + 20 * MS
+        assert ended[row].due_ns == ended[row].sent_ns == expected
+
+
+@pytest.mark.parametrize(("shards", "most"), [(1, None), (1, 7), (3, None)])
+def test_so_many_sessions_at_a_time_each_whole_and_the_list_begins_again(shards: int, most: int | None) -> None:
+    params = {"concurrency": 3, "turns": {"dist": "uniform", "min": 1, "max": 4}, "think": "20ms"}
+    stop = {"min_queries": 7 if most else 9_000, "min_duration": "0s", "max_queries": most}
+    plan = parse({"name": "x", "kind": "sessions", "params": params, "stop": stop}).build(4)
+    plan = replace(plan, **_cut(plan, 5))  # five sessions, again and again
+    n, seen, alive = plan.n_queries, set[int](), 0
+    for shard in range(shards):
+        part = plan.shard(shard, shards)
+        ended = issued(part)
+        begins = [one for one in ended if plan.after[one.query_id % n] < 0]
+        assert seen.isdisjoint(one.query_id for one in ended)
+        seen |= {one.query_id for one in ended}
+        alive += sum(one.due_ns == 0 for one in begins)
+        by_id = {one.query_id: one for one in ended}
+        for one in ended:
+            assert one.payload_ix == plan.payload_ix[one.query_id % n]
+            if plan.after[one.query_id % n] >= 0:
+                assert one.due_ns == by_id[one.query_id - 1].done_ns + 20 * MS
+    assert alive == 3
+    if most:
+        assert len(seen) == most
+    else:
+        assert 9_000 <= len(seen) < 9_000 + 4 * 3
+        assert max(seen) >= n
+
+
+def _cut(plan: Plan, sessions: int) -> dict[str, Any]:
+    n = int(np.flatnonzero(plan.after < 0)[sessions])
+    names = ("due_ns", "query_id", "sample_ix", "payload_ix", "after")
+    return {name: getattr(plan, name)[:n] for name in names} | {"offsets": plan.offsets[: n + 1], "labels": None}
+
+
+def test_what_it_costs_to_take_an_answer_apart_is_lag_where_nobody_thinks_and_hidden_where_one_does() -> None:
+    for think, lag in (("none", 3 * MS), ("20ms", 0)):
+        ended = issued(plan_of(think=think), settle_ns=3 * MS)
+        later = [one.ready_ns - one.due_ns for one in ended if one.due_ns % (100 * MS)]
+        assert len(later) == 8
+        assert set(later) == {lag}
+
+
+@given(st.integers(1, 40), st.integers(0, 5), st.integers(1, 5))
+def test_the_shards_of_a_plan_send_its_sessions_whole(n: int, seed: int, shards: int) -> None:
+    plan = plan_of(n, turns={"dist": "uniform", "min": 1, "max": 4}, think={"dist": "exponential", "mean": "50ms"})
+    parts = [plan.shard(at, shards) for at in range(shards)]
+    assert sorted(np.concatenate([part.query_id for part in parts]).tolist()) == plan.query_id.tolist()
+    for part in parts:
+        assert np.isin(part.after[part.after >= 0], part.query_id).all()
+    assert plan.labels is not None
+    session, turn = plan.labels.columns["session"], plan.labels.columns["turn"]
+    follows = plan.after >= 0
+    assert (turn[~follows] == 1).all()
+    assert (session[~follows] == plan.query_id[~follows]).all()
+    assert (turn[follows] == turn[plan.after[follows]] + 1).all()
+    assert (session[follows] == session[plan.after[follows]]).all()
+
+
+def rows_of(ended: Sequence[Exchange]) -> Records:
+    order = sorted(ended, key=lambda one: one.query_id)
+    names = ("query_id", "due_ns", "ready_ns", "sent_ns", "done_ns", "status", "payload_ix")
+    return rec.from_columns(len(order), **{name: np.array([getattr(one, name) for one in order]) for name in names})
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_is_never_due_has_no_row_and_anything_else_that_is_missing_is_told(goes_on: bool) -> None:
+    plan = plan_of()
+    rows = rows_of(issued(plan, goes_on, failing=[0]))
+    assert len(rows) == (12 if goes_on else 10)
+    assert differences(rows, plan) == ([], 0 if goes_on else 2)
+    chain = Chain.of(cut(plan))
+    assert chain is not None
+    keep = np.ones(len(rows), np.bool_)
+    keep[-1] = False
+    texts, _ = differences(rows.select(keep), plan)
+    assert texts == ["1 planned samples have no row"]
+    later = int(np.flatnonzero(rows["due_ns"] != plan.due_ns[rows["query_id"]])[0])
+    moved = {name: rows[name].copy() for name in rows.columns if name not in ("error", "server_timing")}
+    moved["due_ns"][later] += 1
+    texts, _ = differences(rec.from_columns(len(rows), **moved), plan)
+    assert texts[0].startswith("1 rows have another due time than planned"), "one nanosecond is seen"
+
+
+CHATS = {
+    "openai-chat": lambda body: [(one["role"], one["content"]) for one in body["messages"]],
+    "openai-completions": lambda body: body["prompt"].split("\n"),
+    "anthropic-messages": lambda body: [(one["role"], one["content"]) for one in body["messages"]],
+    "ollama-chat": lambda body: [(one["role"], one["content"]) for one in body["messages"]],
+    "ollama-generate": lambda body: body["prompt"].split("\n"),
+    "llamacpp-completion": lambda body: body["prompt"].split("\n"),
+    "tgi-generate": lambda body: body["inputs"].split("\n"),
+    "triton-generate": lambda body: body["text_input"].split("\n"),
+    "openai-responses": lambda body: [(one["role"], one["content"]) for one in body["input"]],
+}
+
+
+def test_every_protocol_with_a_history_is_tried_here() -> None:
+    assert {name for name, spec in protocols().items() if spec.history} == {*CHATS, "http"}
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_script_writes_the_request_that_the_protocol_would_write(name: str) -> None:
+    client, by_text = client_of(name), protocols()[name].history == "text"
+    words = ['first "q"', "answer\u00e9\t1", "second \\", "answer 2", "third"]
+    asks = [Payload(prompt=text, max_output_tokens=5 + at) for at, text in enumerate(words[::2])]
+    scripts = [script(client, one, name, by_text) for one in asks]
+    said = bytearray()
+    for at in range(2):
+        said += (scripts[at].own if said else scripts[at].first) + scripts[at].reply + quoted(words[2 * at + 1])
+    made = scripts[2].filled(said, 9)
+    body = made.suffix.partition(b"\r\n\r\n")[2]
+    assert b"\r\ncontent-length: %d\r\n" % len(body) in made.prefix
+    read = CHATS[name](json.loads(body))
+    assert read == (words if by_text else [*zip(("user", "assistant") * 3, words, strict=False)])
+    alone = json.loads(scripts[2].plain.suffix.partition(b"\r\n\r\n")[2])
+    changed = {key for key, value in json.loads(body).items() if alone.get(key) != value}
+    assert len(changed) == 1, "nothing else differs from a request of its own"
+
+
+def quoted(text: str) -> bytes:
+    return orjson.dumps(text)[1:-1]
+
+
+def test_a_script_keeps_the_system_message_and_serves_a_template() -> None:
+    talk = Payload(messages=({"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}))
+    for name, options in (
+        ("anthropic-messages", {}),
+        ("openai-chat", {}),
+        ("http", {"body": '{"m": {{ messages | tojson }}, "n": 1}'}),
+    ):
+        made = script(client_of(name, **options), talk, name, False)
+        assert isinstance(made, Script)
+        said = bytearray(made.first + made.reply + b"yes")
+        body = json.loads(made.filled(said, -1).suffix.partition(b"\r\n\r\n")[2])
+        assert "be brief" in json.dumps(body)
+        assert json.dumps(body).count("hello") == 2
+
+
+@pytest.mark.parametrize("options", [{"body": '{"p": {{ prompt | tojson }} }'}, {"form": {"p": "{{ prompt }}"}}])
+def test_a_template_without_messages_has_no_place_for_a_history(options: dict[str, Any]) -> None:
+    with pytest.raises(HarnessFault, match="no place for them"):
+        script(client_of("http", **options), Payload(prompt="hello"), "http", False)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+EVENT = st.one_of(
+    TEXT.map(lambda text: {"choices": [{"index": 0, "delta": {"content": text}}]}),
+    TEXT.map(lambda text: {"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}),
+    TEXT.map(lambda text: {"choices": [{"text": text}]}),
+    TEXT.map(lambda text: {"text": text, "choices": [{"delta": {}}]}),
+    st.just({"choices": [], "usage": {"prompt_tokens": 3}}),
+    st.just({"choices": [{"delta": {"role": "assistant", "content": None}, "finish_reason": "stop"}]}),
+)
+
+
+@given(st.lists(EVENT, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+def test_a_chat_stream_read_at_once_says_what_it_says_event_by_event(events: list[Any], done: bool, end: str) -> None:
+    lines = [f"data: {json.dumps(one, ensure_ascii=False)}{end}{end}" for one in events]
+    exchange = Exchange(0, 0, 0, 0, None)
+    exchange.headers = [(b"content-type", b"text/event-stream")]
+    exchange.body += "".join([*lines, f"data: [DONE]{end}{end}" if done else ""]).encode()
+    exchange.mark_ns.append(1)
+    exchange.mark_end.append(len(exchange.body))
+    found = read_answer(exchange)
+    assert reader({}, ())(exchange) == ((found.text or "") if found is not None else "")

@@ -1,0 +1,93 @@
+"""The part of a report on sessions: what it counts, and how it is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plimsoll.reports.blocks.document import Facts, Section, Table
+from plimsoll.reports.sections import sessions as section
+from plimsoll.slo.indicators.session_duration import INDICATOR
+from plimsoll.slo.metrics.indicator import measure
+from plimsoll.slo.metrics.sessions import sessions, spans
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.records import Records, Status
+
+MS = 1_000_000
+OK, HTTP, UNSENT = int(Status.OK), int(Status.HTTP), int(Status.UNSENT)
+
+
+def rows(*talks: list[tuple[int, int, int]], classes: list[str] | None = None, number: bool = True) -> Records:
+    """Sessions of turns (due ms, done ms, status); rows in the order of their due times."""
+    flat = sorted(
+        (due, done, status, s, t + 1) for s, talk in enumerate(talks) for t, (due, done, status) in enumerate(talk)
+    )
+    due, done, status, session, turn = (np.array(column) for column in zip(*flat, strict=True))
+    columns: dict[str, Any] = {"query_id": np.arange(len(flat)), "due_ns": due * MS, "status": status.astype(np.int8)}
+    sent = np.where(status == UNSENT, -1, due * MS)
+    done = np.where(status == UNSENT, -1, done * MS)
+    first = np.where(status == OK, due * MS + 5 * MS, -1)
+    columns |= {"ready_ns": sent, "sent_ns": sent, "done_ns": done, "first_token_ns": first}
+    labels: dict[str, list[str | int | None]] = {"session": session.tolist(), "turn": turn.tolist()}
+    if classes is not None:
+        labels |= {"session": [0] * len(flat), "class": [classes[one] for one in session.tolist()]}
+    return rec.from_columns(len(flat), **columns).labelled(LabelTable.of(labels) if number else None)
+
+
+GOOD = [(0, 100, OK), (150, 250, OK), (300, 380, OK)]
+LEFT = [(50, 90, OK), (140, 190, HTTP)]
+CUT = [(200, 260, OK), (310, -1, UNSENT)]
+
+
+def test_sessions_are_finished_abandoned_or_cut_and_only_finished_ones_have_a_length() -> None:
+    found = sessions(rows(GOOD, LEFT, CUT), unreached=3)
+    assert found is not None
+    assert (found.offered, found.started, found.finished, found.abandoned, found.cut) == (3, 3, 1, 1, 1)
+    assert (found.turns, found.turns_not_reached) == (7, 3)
+    assert found.duration_p50_ns == found.duration_max_ns == float("inf")
+    assert [(one.turn, one.n, one.failed) for one in found.by_turn] == [(1, 3, 0), (2, 3, 2), (3, 1, 0)]
+    assert [one.latency_p50_ns for one in found.by_turn] == [60 * MS, float("inf"), 80 * MS]
+    assert found.by_turn[0].ttft_p99_ns == 5 * MS
+    assert sessions(rows(GOOD, number=False)) is None
+
+
+def test_living_sessions_are_counted_from_the_first_due_time_to_the_last_answer() -> None:
+    found = sessions(rows(GOOD, LEFT))
+    assert found is not None
+    truth = [sum(talk[0][0] <= at / MS < talk[-1][1] for talk in (GOOD, LEFT)) for at in found.at_ns]
+    assert list(found.live) == truth
+    assert max(truth) == 2
+
+
+def test_classes_number_their_sessions_by_themselves() -> None:
+    found = spans(rows(GOOD, LEFT, classes=["a", "b"]))
+    assert found is not None
+    assert len(found.first) == 2
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_session_duration_has_one_value_a_session_infinite_unless_it_is_finished(order: int) -> None:
+    given = rows(GOOD, LEFT)
+    given = given.select(np.random.default_rng(order).permutation(len(given)))
+    found = measure(INDICATOR, given)
+    assert sorted(found.values.tolist()) == [380 * MS, float("inf")]
+
+
+def test_the_section_shows_every_turn_and_says_infinite_where_it_is() -> None:
+    part = section.sessions_part(sessions(rows(GOOD, LEFT, CUT), unreached=3))
+    assert part is not None
+    assert part.model_dump(mode="json")["duration_p50_ns"] is None
+    (made,) = section.blocks(part, None)
+    assert isinstance(made, Section)
+    facts, table = made.blocks[0].blocks  # type: ignore[attr-defined]
+    assert isinstance(facts, Facts)
+    assert isinstance(table, Table)
+    told = dict(facts.pairs)
+    assert told["Sessions"] == "3 offered, 3 started: 1 finished, 1 abandoned, 1 cut"
+    assert told["Turns"] == "7 due, 3 never due"
+    assert "∞" in str(told["Duration"])
+    assert [row.cells[0] for row in table.rows] == ["1", "2", "3"]
+    assert section.sessions_part(None) is None
