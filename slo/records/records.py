@@ -54,11 +54,14 @@ class Stamp(IntEnum):
 
 
 class Phase(IntEnum):
-    """Warm-up rows, and rows of queries that the scenario gave up on purpose, are kept and never measured."""
+    """Warm-up rows, rows of queries that the scenario gave up on purpose, and rows of single attempts are kept and
+    never measured: a measured row is a request, whatever was sent for it.
+    """
 
     MEASURE = 0
     WARMUP = 1
     CANCEL = 2
+    ATTEMPT = 3
 
 
 class TokensFrom(IntEnum):
@@ -190,6 +193,11 @@ class Records:
     def in_measure(self) -> BoolArray:
         """bool[n]: the row belongs to the measured phase, not to the warm-up."""
         return self._where("phase", int(Phase.MEASURE))
+
+    @property
+    def planned(self) -> BoolArray:
+        """bool[n]: the row is a sample of the plan, not of the warm-up, and not one attempt of several."""
+        return ~(self._where("phase", int(Phase.WARMUP)) | self._where("phase", int(Phase.ATTEMPT)))
 
     def _where(self, name: str, value: int) -> BoolArray:
         if (name, value) not in self.kept:
