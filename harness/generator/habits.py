@@ -380,9 +380,8 @@ class _Request:
         self._answer = next(at for at, one in enumerate(tries) if one is answered)
         if self._answer in self._hedged:
             habits.hedge_wins += answered.status == _OK
-        several = len(tries) > 1 or given_up is not None
-        own = tries if several and asked.phase == _MEASURE else []
-        if several:
+        own = tries if len(tries) > 1 and asked.phase == _MEASURE else []
+        if len(tries) > 1:
             first = tries[0] = _copy(asked)
             if answered is not asked:
                 _take(asked, answered)

@@ -288,6 +288,11 @@ class Records:
             raise ValueError(f"{len(labels)} rows of labels for {len(self)} records; give one per record")
         return Records(self.columns, None, None, self.errors, self.timings, self.session, self.chunks, labels)
 
+    def label(self, name: str) -> IntArray:
+        """int64[n]: a label that is a number, -1 where a row has none."""
+        columns = self.labels.columns if self.labels is not None else {}
+        return np.asarray(columns[name], np.int64) if name in columns else np.full(len(self), -1)
+
     def table(self, name: str) -> Sequence[str]:
         """The string table that column ``error``, ``server_timing`` or ``slice`` indexes."""
         slices = self.session.slices if self.session is not None else ()
