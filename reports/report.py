@@ -29,6 +29,7 @@ from plimsoll.reports.sections.agents import Agents
 from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.by import Group, untold
+from plimsoll.reports.sections.client import ClientPart
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
@@ -97,6 +98,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         default=None, description="the rows of each value of a label, by label and value; absent: none was told apart"
     )
     sessions: Sessions | None = Field(default=None, description="sessions and their turns; absent: there were none")
+    client: ClientPart | None = Field(
+        default=None, description="requests and the attempts made of them; absent: no habits, and nobody told to wait"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -105,7 +109,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
         absent: dict[str, Any] = {
-            name: True for name in ("agents", "by", "sessions", "sections") if not getattr(self, name)
+            name: True for name in ("agents", "by", "client", "sessions", "sections") if not getattr(self, name)
         }
         if not self.run.kept:
             absent["run"] = {"kept"}
