@@ -17,6 +17,8 @@ import orjson
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec
+from plimsoll.harness.transport.held import WORST, reading, text_cost
+from plimsoll.harness.transport.rpc.call import messages_of
 from plimsoll.harness.wire import framing, pointer
 from plimsoll.scenarios.text.labels import of_answers
 
@@ -26,18 +28,19 @@ LONGEST = 200
 VALUES, CHARS = 1 << 16, 16 << 20
 _FRAMED = "length-prefixed"
 Find = Callable[[Exchange], str | None]
-Fields = Callable[[Exchange], Iterator[Any]]
 #: (a finished exchange, bytes without which nothing of interest is there) -> decoded JSON, the last first.
 _Pieces = Callable[[Exchange, bytes], Iterator[Any]]
 
 
 class Capture:
     """The labels of one worker's answers. ``framed``: how a stream is framed, where the target's options say it;
-    ``fields`` gives the messages of an answer that is no JSON as if it were, the last first.
+    ``response``: the type of a gRPC answer's messages.
     """
 
-    def __init__(self, labels: Mapping[str, str], framed: str = "", fields: Fields | None = None) -> None:
-        pieces = partial(_values, framed=framed) if fields is None else lambda exchange, needle: fields(exchange)
+    def __init__(self, labels: Mapping[str, str], framed: str = "", response: Any = None) -> None:
+        pieces: _Pieces = partial(_values, framed=framed, most=reading())
+        if response is not None:
+            pieces = partial(_messages, response)
         self._find = {name: _finder(*place, pieces) for name, place in of_answers(labels).items()}
         self._shown: dict[str, dict[str, str]] = {name: {} for name in self._find}
         self._left = CHARS
@@ -108,10 +111,12 @@ def _text(value: Any) -> str | None:
     return orjson.dumps(value).decode() if isinstance(value, bool | int | float) else None
 
 
-def _values(exchange: Exchange, needle: bytes, framed: str) -> Iterator[Any]:
-    """What of an answer is JSON and may hold the member, the last event first."""
+def _values(exchange: Exchange, needle: bytes, framed: str, most: int) -> Iterator[Any]:
+    """What of an answer is JSON and may hold the member, the last event first; nothing of one that could need more than
+    ``most`` bytes of memory.
+    """
     body = exchange.body
-    if needle not in body:
+    if needle not in body or (len(body) * WORST > most and text_cost(exchange) > most):
         return
     if framed == _FRAMED or (exchange.session is not None and exchange.session.texts):
         yield from _loaded(_pieces(exchange, framed))
@@ -144,6 +149,16 @@ def _pieces(exchange: Exchange, framed: str) -> Iterator[bytes]:
     bounds = [0, *exchange.mark_end]
     for begin, end in zip(reversed(bounds[:-1]), reversed(bounds[1:]), strict=True):
         yield bytes(exchange.body[begin:end])
+
+
+def _messages(kind: Any, exchange: Exchange, needle: bytes) -> Iterator[Any]:
+    """The JSON form of a gRPC answer's messages, the last first."""
+    from plimsoll.harness.protocols._grpc.protobuf_json import read, to_json  # no other protocol needs protobuf
+
+    for data in reversed([*messages_of(exchange)]):
+        message = read(kind, data)
+        if message is not None:
+            yield to_json(message, kind.DESCRIPTOR.file.pool)
 
 
 def _loaded(pieces: Iterable[bytes]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.secrecy.redaction import cut, redact
 from plimsoll.harness.transport.held import WORST, oversized, reading, text_cost, waiting
 from plimsoll.harness.transport.outcome import LONGEST, REFUSED, keep_retry_after
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.labels import LabelTable, number_of
 from plimsoll.slo.records.records import (
     COLUMNS,
     PACE_CAPTURE,
@@ -118,13 +118,16 @@ class LabelRows:
 
     def add(self, row: int, labels: Mapping[str, str | int | None]) -> None:
         for label, value in labels.items():
-            number = isinstance(value, int)
             if label not in self._found:
-                self._found[label] = array("q"), array("q"), None if number else {}
-            if value is not None:
-                rows, places, table = self._found[label]
-                rows.append(row)
-                places.append(value if table is None else table.setdefault(str(value), len(table)))  # type: ignore[arg-type]
+                self._found[label] = array("q"), array("q"), None if isinstance(value, int) else {}
+            if value is None:
+                continue
+            rows, places, table = self._found[label]
+            rows.append(row)
+            if table is not None:
+                places.append(table.setdefault(str(value), len(table)))
+            else:
+                places.append(value if isinstance(value, int) else number_of(value))
 
     def to_table(self, n: int) -> LabelTable:
         columns = {}

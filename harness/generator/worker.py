@@ -176,12 +176,12 @@ class Worker:
         log.share(int(self._spec["shards"]))
         return log
 
-    def _cost(self, client: Client, looked_into: bool) -> Callable[[Exchange], int] | None:
+    def _cost(self, client: Client, outputs: OutputLog | None) -> Callable[[Exchange], int] | None:
         """How much memory taking an answer apart needs; None where most of them aren't."""
         if self._protocol.grpc:
             return binary_cost
         plain = getattr(client, "plain", None)
-        return text_cost if looked_into or plain is None or plain() is None else None
+        return text_cost if outputs is not None or plain is None or plain() is None else None
 
     # -- the run ------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Worker:
         client = client_of(self._spec, clock, self._scenario)
         load, fingerprint = self._load(client, clock)
         outputs, framed = self._outputs(), str(self._spec["target"]["options"].get("framing", ""))
-        capture = Capture(self._scenario.labels or {}, framed, getattr(client, "fields", None))
+        capture = Capture(self._scenario.labels or {}, framed, getattr(client, "response", None))
         looked_into = outputs is not None or bool(capture)
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), looked_into)
         await (native or client).open(connections_ahead(load.plan))
@@ -207,7 +207,7 @@ class Worker:
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
         recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
         recorder.said.share(int(self._spec["shards"]))
-        recorder.cost = self._cost(client, looked_into)
+        recorder.cost = self._cost(client, outputs)
         recorder.others = others_of(self._spec.get("live", ()))
         issuers.append(Issuer(load, client, clock, recorder.finished))
         if isinstance(client, Habits):

@@ -58,20 +58,15 @@ def over_websocket(dialogue: Callable[[Target], Dialogue]) -> Build:
     return _Live(dialogue)
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    dialect: Callable[[Target], GrpcDialect]
-    says: tuple[str, ...] = ("header", "trailer")  # their messages are no JSON
-
-    def __call__(self, target: Target, clock: Any) -> Client:
-        from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
-
-        return GrpcClient(target, clock, self.dialect(target))
-
-
 def over_grpc(dialect: Callable[[Target], GrpcDialect]) -> Build:
     """Calls on our own HTTP/2."""
-    return _Calls(dialect)
+
+    def build(target: Target, clock: Any) -> Client:
+        from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
+
+        return GrpcClient(target, clock, dialect(target))
+
+    return build
 
 
 # -- the model of a target that names none: one GET over our own transport before the run, with no redirect -----------

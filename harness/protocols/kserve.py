@@ -315,7 +315,7 @@ class KserveGrpcDialect:
         options = self._options = accept(KserveCallOptions, target.options)
         self._metadata = metadata_of(target)
         method = shipped("kserve").method(f"{SERVICE}/ModelInfer")
-        self._response = method.response
+        self.response = self._response = method.response
         self._writer = RequestWriter(target, options, method.request)
 
     def encode(self, payload: Payload) -> GrpcRequest:
@@ -371,7 +371,7 @@ class TritonStreamDialect:
         self._metadata = metadata_of(target)
         schema = shipped("kserve")
         method = schema.method(f"{SERVICE}/ModelStreamInfer")
-        self._wrapped = method.response
+        self.response = self._wrapped = method.response
         self._bare = schema.message("inference.ModelInferResponse")
         self._writer = RequestWriter(target, options, method.request, triton_enable_empty_final_response=True)
 

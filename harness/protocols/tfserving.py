@@ -205,6 +205,7 @@ class TfServingGrpcDialect:
         self._metadata = metadata_of(target)
         method = shipped("tfserving").method(METHOD)
         self._request, self._response = method.request, method.response
+        self.response = method.response
         self._head = method.request()
         spec = getattr(self._head, "model_spec")  # noqa: B009 - made from a descriptor, so no attribute that mypy knows
         spec.name, spec.signature_name = target.model, options.signature or ""

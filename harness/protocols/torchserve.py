@@ -138,6 +138,7 @@ class TorchServeGrpcDialect:
         self._metadata = metadata_of(target)
         method = shipped("torchserve").method(f"{SERVICE}/Predictions")
         self._request, self._response = method.request, method.response
+        self.response = method.response
         self._text = options.body is None
         self._template = BodyTemplate("{{ data | tojson }}" if options.body is None else options.body)
 

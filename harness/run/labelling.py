@@ -78,7 +78,8 @@ def of_payloads(scenario: Scenario, source: PayloadSource) -> LabelTable | None:
     if not keys:
         return None
     said: Said = getattr(source, "labels", {})
-    return LabelTable.of({label: _told(said[key]) for label, key in keys.items()})
+    none: Sequence[None] = (None,) * len(source)
+    return LabelTable.of({label: _told(said.get(key, none)) for label, key in keys.items()})
 
 
 def read_again(scenario: Mapping[str, Any]) -> tuple[LabelTable | None, tuple[str, ...]]:

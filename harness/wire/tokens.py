@@ -163,10 +163,14 @@ def usage_of(usage: Any) -> tuple[int, int]:
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
 
+_SAYING = frozenset((*_DETAILS, *_CACHED))
+
 
 def cached_of(usage: Any) -> int:
     """Prompt tokens of a usage block that a cache had; -1: it doesn't say."""
-    if not isinstance(usage, dict):
+    if type(usage) is not dict or _SAYING.isdisjoint(
+        usage
+    ):  # most say nothing, and that costs a tenth of a microsecond
         return -1
     for name in _DETAILS:
         details = usage.get(name)

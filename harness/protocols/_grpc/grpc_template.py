@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -426,6 +426,7 @@ class TemplateDialect:
         self._metadata = metadata_of(target, options.metadata)
         self._model = target.model
         self._bound = Bound(options, schema, name) if schema is not None else None
+        self.response = None if self._bound is None else self._bound.method.response
         if options.stop_after is not None:
             # Only where it is wanted: a transport without a hear calls nothing.
             wanted = options.stop_after
@@ -481,16 +482,6 @@ class TemplateDialect:
 
         text = _Scan(self._bound).text(exchange) if self._bound is not None else None
         return None if text is None else Answer(text)
-
-    def fields(self, exchange: Exchange) -> Iterator[Any]:
-        """The JSON form of each message that can be read, the last first."""
-        bound = self._bound
-        if bound is None:
-            return
-        for data in reversed([*messages_of(exchange)]):
-            message = read(bound.method.response, data)
-            if message is not None:
-                yield to_json(message, bound.pool)
 
     def _fail(self, exchange: Exchange, fault: Any) -> None:
         code, message = getattr(fault, "code", None), getattr(fault, "message", None)

@@ -61,6 +61,7 @@ class Recognition:
         metadata: dict[str, str] | None = None,
     ) -> None:
         self._name, self._options, self._method, self._field = target.protocol, options, method, field
+        self.response = method.response
         self._config = _bytes(config)
         self._tell, self._ends, self._until_closed = tell, ends, until_closed
         self._metadata = metadata_of(target, metadata)
@@ -145,7 +146,7 @@ class Synthesis:
         self._write, self._audio_of, self._sounds_as = write, audio_of, sounds_as
         self._words_per_s, self._most, self._timing_of = words_per_s, most, timing_of
         self._deadline_ns = options.deadline_ns
-        self._metadata = metadata_of(target, metadata)
+        self._metadata, self.response = metadata_of(target, metadata), method.response
 
     def encode(self, payload: Payload) -> GrpcRequest:
         fed = feed(text_of(payload, self._name), self._words_per_s, self._most)

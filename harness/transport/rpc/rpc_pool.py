@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +142,9 @@ class GrpcClient:
         return answering(self._dialect)
 
     @property
-    def fields(self) -> Callable[[Exchange], Iterator[Any]] | None:
-        """The JSON form of a call's messages, the last first, if the dialect has one."""
-        return getattr(self._dialect, "fields", None)
+    def response(self) -> Any:
+        """The type of an answer's messages, if the dialect has one: a class of protobuf's."""
+        return getattr(self._dialect, "response", None)
 
     def settle(self, exchange: Exchange) -> None:
         """Decode the header blocks, judge the call, and let the dialect read its messages."""

@@ -13,8 +13,9 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.generator import labels as module
 from plimsoll.harness.generator.labels import Capture, mistakes
-from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.generator.recorder import LabelRows, Recorder
 from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols._grpc.descriptors import shipped
 from plimsoll.harness.run.job import check_file
 from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.transport.client import Target
@@ -100,6 +101,18 @@ def test_no_bytes_make_it_raise(body: bytes, framed: str, live: bool) -> None:
     said(exchange, "body v", framed)
 
 
+def test_an_answer_that_is_too_large_to_be_read_has_no_label_and_stays_a_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = b'{"model": "m", "x": [' + b"{}," * 50 + b"{}]}"
+    exchange = finished([body], content_type="application/json", headers=[(b"x", b"y")])
+    assert said(exchange, "body model") == "m"
+    monkeypatch.setattr(module, "reading", lambda: 1000)
+    assert said(exchange, "body model") is None
+    assert said(exchange, "header x") == "y"
+    assert exchange.status == Status.OK
+
+
 def test_a_value_is_cut_and_holds_no_secret_and_no_control_character() -> None:
     learn(["sekret-token-of-labels"])
     assert said(finished([], headers=[(b"x", b"a\x1b[2J sekret-token-of-labels" + b"z" * 900)]), "header x") == (
@@ -128,9 +141,7 @@ def test_what_a_protocol_can_not_say_is_told_with_the_remedy() -> None:
     assert mistakes(labels, known["websocket"]) == [
         "labels.b: answers of websocket have no trailer. Use header or body"
     ]
-    assert mistakes(labels, known["kserve-v2-grpc"]) == [
-        "labels.c: answers of kserve-v2-grpc have no body. Use header or trailer"
-    ]
+    assert mistakes(labels, known["kserve-v2-grpc"]) == []
     assert [text.split(":")[0] for text in mistakes(labels, known["null"])] == ["labels.a", "labels.b", "labels.c"]
     (wrong,) = mistakes({"a": "body $.m[*]"}, known["openai-chat"])
     assert wrong.startswith("labels.a: path '$.m[*]': can't read")
@@ -241,3 +252,35 @@ def test_a_refused_request_keeps_how_long_it_was_told_to_wait(headers: dict[str,
     else:
         assert rows.labels is not None
         assert rows.labels.columns["retry_after"].tolist() == [seconds, -1]
+
+
+@pytest.mark.parametrize("name", [name for name, spec in protocols().items() if spec.grpc and name != "grpc"])
+def test_the_messages_of_every_grpc_protocol_can_be_read_by_a_path(name: str) -> None:
+    client: Any = protocols()[name].build(Target("grpc://h:1", name, "m"), None)
+    field = client.response.DESCRIPTOR.fields[0].name
+    exchange = finished([client.response().SerializeToString(), b"\xff\xff\xff"])
+    Capture({"v": f"body {field}.x"}, response=client.response).after(lambda _: None)(exchange)
+    assert exchange.labels == {"v": None}
+
+
+def test_a_path_leads_into_the_last_grpc_message_that_has_the_field() -> None:
+    kind: Any = shipped("kserve").message("inference.ModelStreamInferResponse")
+    first, last = kind(), kind(error_message="no")
+    first.infer_response.model_name = "m"
+    first.infer_response.parameters["n"].int64_param = 3
+    exchange = finished([one.SerializeToString() for one in (first, last)])
+    paths = {"model": "infer_response.model_name", "n": "infer_response.parameters.n.int64_param", "e": "error_message"}
+    Capture({label: f"body {path}" for label, path in paths.items()}, response=kind).after(lambda _: None)(exchange)
+    assert exchange.labels == {"model": "m", "n": "3", "e": "no"}
+
+
+def test_rows_of_one_segment_keep_their_labels_whatever_kind_comes_first() -> None:
+    rows = LabelRows()
+    for row, labels in enumerate([{"n": 3}, {"n": "4", "t": None}, {"n": "x", "t": "a"}, {"t": 5}, {}]):
+        rows.add(row, labels)  # type: ignore[arg-type]  # a dict literal of several kinds
+    table = rows.to_table(5)
+    assert {name: column.tolist() for name, column in table.columns.items()} == {
+        "n": [3, 4, -1, -1, -1],
+        "t": [-1, -1, 0, 1, -1],
+    }
+    assert table.texts == {"t": ("a", "5")}
