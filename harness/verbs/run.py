@@ -36,8 +36,8 @@ def run(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="server, concurrency, single_stream, multi_stream, offline or replay. Default: server, or what "
-            "--concurrency or --trace mean.",
+            help="server, sessions, concurrency, single_stream, multi_stream, offline or replay. Default: server, or "
+            "what --concurrency or --trace mean.",
         ),
     ] = None,
     mode: Annotated[

@@ -7,7 +7,7 @@ conversation in an open arrival process (Schroeder, Wierman, Harchol-Balter 2006
 
 from __future__ import annotations
 
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
+from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.metrics.sessions import spans
 from plimsoll.slo.records.queries import none
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
@@ -25,11 +25,10 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 INDICATOR = Indicator(
     name="session_duration",
     title="Session duration",
+    scope="query",
     needs=("due_ns", "done_ns", "status"),
     formula="done of the last turn - due of the first, on the last turn's row",
     source="Schroeder, Wierman, Harchol-Balter 2006 (partly-open systems)",
     summary="from when a session's first turn was due to the end of its last answer, think times included",
     compute=_compute,
-    on_failure=OnFailure.AS_IS,
-    outside=lambda records: ~_compute(records)[1],
 )

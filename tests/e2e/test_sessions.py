@@ -235,6 +235,19 @@ def test_what_has_no_place_for_a_history_is_refused_before_load(tmp_path: Path) 
     assert "params.history: live puts answers into the next request, and protocol openai-embeddings" in done.stderr
 
 
+def test_turns_that_are_cancelled_on_purpose_end_their_sessions_and_nothing_is_missing(tmp_path: Path) -> None:
+    given = scenario() | {"cancel": {"share": 0.3, "after": "1ms"}}
+    with chat(Log()) as log:
+        ran = run(tmp_path, given, log)
+    told, chosen = ran.report["sessions"], ran.report["cancellation"]["chosen"]
+    assert chosen == told["abandoned"] > 0
+    assert told["offered"] == 10 == told["finished"] + told["abandoned"]
+    assert len(ran.rows) + told["turns_not_reached"] == 30
+    checks = {one["name"]: one["ok"] for one in ran.report["validity"]["checks"]}
+    assert all(checks[name] for name in ("records agree", "accounting", "all sent"))
+    assert not ran.report["verdict"]["reasons"] or "plan" not in ran.report["verdict"]["reasons"][0]
+
+
 def test_so_many_sessions_at_a_time_are_a_closed_loop(tmp_path: Path) -> None:
     given = scenario(concurrency=3, affinity={"header": "x-session"})
     given["params"] = {key: value for key, value in given["params"].items() if key not in ("rate", "arrival")}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from plimsoll.slo import metrics_doc
 from plimsoll.slo.metrics.indicator import ENTRIES, Indicator, OnFailure, catalogue, entry_rows, measure
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import COLUMNS, RAGGED, SESSION_COLUMNS, Records, Status, concat, from_columns
 from tests.exact_summary import summary
@@ -43,9 +44,14 @@ def framed(n: int = 1, **columns: object) -> Records:
     return with_deadline(streamed(n, **columns), 50 * MS)
 
 
+def talked(n: int = 1, **columns: object) -> Records:
+    """n good sessions of one turn."""
+    return streamed(n, **columns).labelled(LabelTable.of({"session": [*range(n)], "turn": [1] * n}))
+
+
 def suited(indicator: Indicator, n: int, **columns: object) -> Records:
     """n good requests of the first kind that the indicator has values for."""
-    for made in (streamed, listened, uploaded, spoke, framed):
+    for made in (streamed, listened, uploaded, spoke, framed, talked):
         if indicator.compute(made(3))[1].any():
             return made(n, **columns)
     raise AssertionError(f"no kind of request has a value of {indicator.name}")
