@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from plimsoll.harness.run import mixture
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, join
 from plimsoll.slo.judge import judge
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.promises import Promises
@@ -105,3 +107,23 @@ def test_a_strict_limit_on_one_class_holds_the_other_to_no_lag(late_ms: float) -
     seen = assess_run(whole, mixture.facts_of(classes), classes, promised)
     alone = assess_run(of_class(whole, "bulk"), closed, {}, ())
     assert seen.classes["bulk"].outcome == alone.outcome
+
+
+def test_a_mix_that_no_disk_takes_is_judged_from_memory_and_invalid(tmp_path: Path) -> None:
+    target = {"url": "http://h:1", "model": "m", "bundled": None}
+    parts = {}
+    for place, name in enumerate(("chat", "bulk")):
+        folder = RunDirectory(tmp_path / "r" / mixture.FOLDER / name)
+        own = manifest(name, place, place) | {"run_id": "r1", "target": target, "workers": 1, "plan_fingerprint": name}
+        parts[name] = Sealed(folder, own, {}, rows(200), facts(200))
+    sealed = join(RunDirectory(tmp_path / "r"), {"name": "m"}, parts)  # the folder is not there
+    assert not sealed.whole
+    assert len(sealed.records) == 400
+    assert sealed.manifest["workers"] == 2
+    judged = judge(sealed.records, sealed.facts, None, None, sealed.classes)
+    assert judged.validity.outcome == "INVALID"
+    assert any("could not be sealed" in reason for reason in judged.validity.reasons), judged.validity.reasons
+    (tmp_path / "r").mkdir()
+    whole = join(RunDirectory(tmp_path / "r"), {"name": "m"}, parts)
+    assert whole.whole
+    assert judge(whole.records, whole.facts, None, None, whole.classes).validity.outcome == "VALID"
