@@ -284,8 +284,10 @@ def _scenario(
 
 
 def _kept(base: Scenario | None, variable: Variable | None) -> dict[str, str]:
-    """Sessions have a rate of their own: they stay sessions."""
-    return {"kind": base.kind} if base is not None and base.kind == "sessions" and variable == "rate" else {}
+    """Sessions have a load of their own, a rate or so many at a time: they stay sessions."""
+    if base is None or base.kind != "sessions":
+        return {}
+    return {"kind": base.kind} if variable == ("rate" if base.open_loop else "concurrency") else {}
 
 
 def _loaded(variable: Variable, load: float, length_ns: int, of_class: str | None) -> dict[str, Any]:

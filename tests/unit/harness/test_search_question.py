@@ -195,6 +195,24 @@ def test_objectives_of_the_scenario_are_searched_for_where_no_flag_names_any(tmp
     assert found.name == "s"
 
 
+def test_the_rate_of_sessions_is_searched_and_they_stay_sessions(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("kind: sessions\nparams: {rate: 7, turns: 4}\nobjectives: [p50(ttft) <= 300ms]")
+    for texts in (Texts(), Texts(over="rate")):
+        found = read(str(path), URL, Asked(), texts)
+        assert (found.settings.variable, found.settings.start) == ("rate", 7)
+        scenario = found.prepared(12.5, 1.0, 3, tmp_path / f"run-{texts.over}").job.scenario
+        assert scenario.kind == "sessions"
+        assert scenario.params.model_dump(include={"rate", "turns"}) == {"rate": 12.5, "turns": 4}
+    found = read(str(path), URL, Asked(), Texts(over="concurrency"))
+    assert found.prepared(3, 1.0, 3, tmp_path / "slots").job.scenario.kind == "concurrency", "single requests at a time"
+    path.write_text("kind: sessions\nparams: {concurrency: 6, turns: 4}\nobjectives: [p50(ttft) <= 300ms]")
+    found = read(str(path), URL, Asked(), Texts())
+    assert (found.settings.variable, found.settings.start) == ("concurrency", 6)
+    scenario = found.prepared(9, 1.0, 3, tmp_path / "many").job.scenario
+    assert (scenario.kind, scenario.params.model_dump()["concurrency"]) == ("sessions", 9)
+
+
 def test_budget_gpus_and_workers_may_change_between_two_attempts_and_nothing_else() -> None:
     base = asked("p50(ttft) <= 1s").identity
     more = read(None, {**URL, "workers": 2}, Asked(slo=["p50(ttft) <= 1s"]), Texts(budget="1h", gpus=8))
