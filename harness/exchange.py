@@ -91,7 +91,7 @@ class Exchange:
     by the first read that the kernel did not stamp; ``attempts`` is how often its request was
     written (the recorder makes it 0 where nothing was sent).
     ``labels``: what the answer said of itself, by label (None: nothing that is kept).
-    ``on_done`` is called exactly once, by the client.
+    ``on_done`` is called exactly once, by the client; ``watch``, where there is one, after each read before the last.
     """
 
     __slots__ = (
@@ -136,6 +136,7 @@ class Exchange:
         "stamp",
         "status",
         "tokens_from",
+        "watch",
     )
 
     def __init__(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, request: Any) -> None:
@@ -177,6 +178,7 @@ class Exchange:
         self.mark_end = array("q")
         self.chunk_ns = array("q")
         self.on_done: Any = None
+        self.watch: Any = None
         self.context: Any = None
         self.request_id = b""
         self.on_wire = False

@@ -29,6 +29,7 @@ from plimsoll.reports.sections.agents import Agents
 from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.by import Group, untold
+from plimsoll.reports.sections.client import ClientPart
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
@@ -101,6 +102,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         default=None, description="latencies of a replay beside those that were recorded; absent: nobody recorded any"
     )
     sessions: Sessions | None = Field(default=None, description="sessions and their turns; absent: there were none")
+    client: ClientPart | None = Field(
+        default=None, description="requests and the attempts made of them; absent: no habits, and nobody told to wait"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -108,8 +112,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        there = {name: getattr(self, name) for name in ("agents", "by", "recorded", "sessions", "sections")}
-        absent: dict[str, Any] = {name: True for name, part in there.items() if not part}
+        optional = ("agents", "by", "client", "recorded", "sessions", "sections")
+        absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)

@@ -30,6 +30,7 @@ from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
+from plimsoll.scenarios.plan.habits import ClientSection
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -167,6 +168,9 @@ class Scenario(BaseModel):
     cancel: Cancel | None = Field(
         default=None,
         description="Queries to drop after a delay: {share: 0.1, after: 500ms}; recorded: as they were; null: none.",
+    )
+    client: ClientSection | None = Field(
+        default=None, description="Its habits: {retry: {budget: 10%}, hedge: {after: p95}, patience: 10s}; null: none."
     )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
@@ -316,8 +320,9 @@ class Scenario(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
         found = self.model_dump(mode="json", by_alias=True, exclude={"mix"})
-        if self.labels is None:
-            del found["labels"]  # files of runs without labels stay as they were
+        for name in ("labels", "client"):  # files of runs without stay as they were
+            if found[name] is None:
+                del found[name]
         if self.mix:
             found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
             found["mix"] = {name: one._as_class() for name, one in self.mix.items()}
@@ -374,6 +379,8 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     scenario = reading.validated(Scenario, whole, ())
     if scenario is not None and source is not None:
         reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009
+    if scenario is not None and params is not None:
+        reading.check_client(scenario)
     return reading.result(scenario)
 
 
@@ -512,6 +519,12 @@ class _Reading:
         for name in of_source(labels) if source.labelled is None else ():
             able = " or ".join(other.name for other in sources().values() if other.labelled is not None)
             self.say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
+
+    def check_client(self, scenario: Scenario) -> None:
+        """Habits that the rest of the scenario forbids."""
+        slots = kinds()[scenario.kind].slots(scenario.params)
+        for key, text in scenario.client.mistakes(scenario.timeout_ns, slots) if scenario.client else ():
+            self.say(("client", *key.split(".")), text)
 
     def cross_check(self, kind: Kind, params: BaseModel, raw: Mapping[str, Any]) -> None:
         """What no single section can know: more workers than slots, and plans too large to be meant."""

@@ -229,7 +229,7 @@ class Issuer:
         if cancel_ns >= 0:
             self._clock.wake_at(exchange.ready_ns + cancel_ns, lambda: self._cancel(exchange))
         if len(flying) > self._load.outstanding_limit and self.aborted is None:
-            self._abort(len(flying))
+            self.abort(too_many_outstanding(len(flying), self._load.outstanding_limit))
 
     def done(self, exchange: Exchange) -> None:
         """An exchange is over (for lanes: call this first)."""
@@ -243,8 +243,9 @@ class Issuer:
         if exchange in self._flying:
             self._client.cancel(exchange, int(Status.CANCELLED), CANCELLED)
 
-    def _abort(self, outstanding: int) -> None:
-        self.aborted = too_many_outstanding(outstanding, self._load.outstanding_limit)
+    def abort(self, why: str) -> None:
+        """The run makes no sense any more."""
+        self.aborted = why
         self.stop()
 
     def _max_duration(self) -> None:

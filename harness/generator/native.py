@@ -116,6 +116,11 @@ def why_not(target: Target, http: bool = True) -> str | None:
         )
     if not http:
         return _NOT_HTTP
+    if target.fresh:
+        return (
+            "target.options.engine: the native engine keeps its connections, and client.connections is fresh. Leave "
+            "one of them out"
+        )
     if origin_of(target.url).tls:
         return "target.options.engine: the native engine speaks no TLS. Give an http:// URL, or leave this option out"
     return None

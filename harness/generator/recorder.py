@@ -28,6 +28,7 @@ from plimsoll.slo.records.records import (
     RAGGED,
     SESSION_COLUMNS,
     SESSION_TIMES,
+    Phase,
     Records,
     SessionTable,
     Status,
@@ -48,7 +49,7 @@ BACKLOG = 20_000
 
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
 _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
-_OK = int(Status.OK)
+_OK, _ATTEMPT = int(Status.OK), int(Phase.ATTEMPT)
 _NOBODY, _PLAN = int(TokensFrom.NONE), int(TokensFrom.PLAN)
 #: Of a Server-Timing value are kept so many characters and entries, and of all those of a run together about so many
 #: characters.
@@ -343,6 +344,7 @@ class Recorder:
         self._cost_ns = 50_000
         self.t0_ns = 0
         self.rows = 0
+        self.attempts = 0  # rows of single attempts, beside those of requests
         self.failed = 0
         self.measured = 0
         self.bad = 0
@@ -403,18 +405,25 @@ class Recorder:
             exchange.error = f"Plimsoll could not take the response apart (a bug): {text.splitlines()[-1]}"
             if len(self.faults) < 5:
                 self.faults.append(f"settling query {exchange.query_id} failed: {text}")
+        if exchange.status == REFUSED:
+            keep_retry_after(exchange)
+        if exchange.phase == _ATTEMPT:
+            self.attempts += 1
+        else:
+            self._tally(exchange)
+        if not len(self._columns):
+            self._begun_ns = self._clock.now_ns()
+        self._columns.append(exchange)
+
+    def _tally(self, exchange: Exchange) -> None:
+        """One request more."""
         self.rows += 1
         if exchange.status not in _UNFAILED:
             self.failed += 1
             self.bad += exchange.phase == 0
-            if exchange.status == REFUSED:
-                keep_retry_after(exchange)
         if exchange.phase == 0:
             self.measured += 1
             self._fresh.add(exchange)
-        if not len(self._columns):
-            self._begun_ns = self._clock.now_ns()
-        self._columns.append(exchange)
 
     def keep(self, exchange: Exchange) -> None:
         """Settle and keep one exchange now: for an engine that finishes them on its own thread."""

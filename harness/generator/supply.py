@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from plimsoll.harness.clock import Clock, LoopClock
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.habits import Habits
 from plimsoll.harness.generator.issuer import in_order
 from plimsoll.harness.process import child
 from plimsoll.harness.protocols._discovery import protocol
@@ -66,11 +67,17 @@ _LOST = (
 )
 
 
-def client_of(spec: Mapping[str, Any], clock: Clock) -> Client:
-    """The client that a worker's spec asks for."""
-    given = spec["target"]
+def client_of(spec: Mapping[str, Any], clock: Clock, scenario: Scenario) -> Client:
+    """The client that a worker's spec asks for, with its habits."""
+    given, section = spec["target"], scenario.client
     pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
-    return protocol(str(given["protocol"])).build(Target(**{**given, **pairs}), clock)
+    target, build = Target(**{**given, **pairs}), protocol(str(given["protocol"])).build
+    client = build(target, clock)
+    if section is None or not section.habitual:
+        return client
+    to = section.hedge and section.hedge.to
+    other = build(replace(target, url=to), clock) if to else None
+    return Habits(client, section, clock, scenario.seed, int(spec["shards"]), other)
 
 
 def lanes(spec: Mapping[str, Any], scenario: Scenario, n_samples: int) -> tuple[Blocks, Blocks | None]:
@@ -223,8 +230,7 @@ class Fed:
         return [_TOO_SLOW.format(n=n, late=self._worst_ns / 1e9)] * (n > 0) + faults
 
 
-def _encoded(spec: Mapping[str, Any], client: Client, say: Callable[[Any], None]) -> None:
-    scenario = parse(spec["scenario"], spec["where"])
+def _encoded(spec: Mapping[str, Any], scenario: Scenario, client: Client, say: Callable[[Any], None]) -> None:
     source = scenario.source_object()
     plan, before = lanes(spec, scenario, len(source))
     lane = before if spec["warmup"] else plan.shard(int(spec["shard"]), int(spec["shards"]), spec["dealing"])
@@ -239,7 +245,8 @@ def _encoded(spec: Mapping[str, Any], client: Client, say: Callable[[Any], None]
 
 async def _run(spec: Mapping[str, Any], say: Callable[[Any], None]) -> None:
     try:
-        _encoded(spec, client_of(spec, LoopClock(asyncio.get_running_loop())), say)
+        scenario = parse(spec["scenario"], spec["where"])
+        _encoded(spec, scenario, client_of(spec, LoopClock(asyncio.get_running_loop()), scenario), say)
     except (HarnessFault, ScenarioError) as fault:
         say(fault.errors)
 

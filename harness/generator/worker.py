@@ -38,6 +38,7 @@ import numpy as np
 from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.habits import Habits
 from plimsoll.harness.generator.issuer import Issuer, Load, Supply
 from plimsoll.harness.generator.labels import Capture
 from plimsoll.harness.generator.native import NativeRun, attach
@@ -189,7 +190,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._loop_fault)
         clock = LoopClock(loop)
-        client = client_of(self._spec, clock)
+        client = client_of(self._spec, clock, self._scenario)
         load, fingerprint = self._load(client, clock)
         outputs, framed = self._outputs(), str(self._spec["target"]["options"].get("framing", ""))
         capture = Capture(self._scenario.labels or {}, framed, getattr(client, "response", None))
@@ -200,6 +201,7 @@ class Worker:
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         settle = capture.after(settle) if capture else settle
+        settle = client.after(settle) if isinstance(client, Habits) else settle
         if load.turns is not None:
             settle = load.turns.settling(settle)
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
@@ -208,6 +210,8 @@ class Worker:
         recorder.cost = self._cost(client, outputs)
         recorder.others = others_of(self._spec.get("live", ()))
         issuers.append(Issuer(load, client, clock, recorder.finished))
+        if isinstance(client, Habits):
+            client.on_attempt, client.excess = recorder.finished, issuers[0].abort
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
         gc.freeze()
@@ -253,7 +257,11 @@ class Worker:
             "aborted": issuer.aborted,
             "max_duration_hit": issuer.max_duration_hit,
             "faults": self._faults + recorder.faults + writer.faults,
-            "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
+            "account": {
+                "sent": issuer.sent + recorder.attempts,
+                "rows": recorder.rows + recorder.attempts,
+                **writer.account,
+            },
             "disk_notes": writer.notes + recorder.notes,
             "folders": writer.folders,
             "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,

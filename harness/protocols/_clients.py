@@ -26,15 +26,20 @@ if TYPE_CHECKING:
 Build = Callable[[Target, Any], Client]
 
 
-def over_http(dialect: Callable[[Target], Dialect]) -> Build:
-    """Requests on keep-alive connections."""
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    dialect: Callable[[Target], Dialect]
+    repeats: bool = True
 
-    def build(target: Target, clock: Any) -> Client:
+    def __call__(self, target: Target, clock: Any) -> Client:
         from plimsoll.harness.transport.http.http_pool import HttpClient
 
-        return HttpClient(target, clock, dialect(target))
+        return HttpClient(target, clock, self.dialect(target))
 
-    return build
+
+def over_http(dialect: Callable[[Target], Dialect]) -> Build:
+    """Requests on keep-alive connections."""
+    return _Requests(dialect)
 
 
 @dataclass(frozen=True, slots=True)

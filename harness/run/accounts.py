@@ -25,7 +25,7 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
-from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
+from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
 from plimsoll.slo.validity import accounts
 from plimsoll.slo.validity.generator import GeneratorFacts
 
@@ -65,7 +65,7 @@ class Ledger:
         _count(self._rows, worker[came])
         _count(self._stand_ins, worker[~came & (records.columns["status"] == Status.UNFINISHED)])
         if self._gaps:
-            rows = came & (records["phase"] != Phase.WARMUP)
+            rows = came & records.planned
             for index, gaps in self._gaps.items():
                 gaps.add(records["query_id"][rows & (worker == index)])
 

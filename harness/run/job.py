@@ -183,7 +183,7 @@ def _lined(errors: list[str], where: str, name: str | Document | None, flags: Ma
     options = flags.get("options") or {}
     for text in errors:
         begin = re.match(rf"{re.escape(where)}: ?target\.(\w+)(?:\.(\w+))?", text)
-        if begin is None and name is not None and text.startswith(f"{where}:labels."):
+        if begin is None and name is not None and text.startswith((f"{where}:labels.", f"{where}:client.")):
             written = document(name)
             found += written.placed([written.where + text[len(where) :]])
         elif begin is None:
@@ -338,9 +338,24 @@ def _check_target(where: str, scenario: Scenario, encode: bool) -> list[str]:
 
 
 def _unsaid(where: str, scenario: Scenario) -> list[str]:
-    """Labels that no answer of this protocol can have."""
+    """Labels that no answer of this protocol can have, and habits that no client of it."""
     spoken = protocols().get(scenario.target.protocol)
-    return [f"{where}:{text}" for text in mistakes(scenario.labels or {}, spoken)] if spoken is not None else []
+    if spoken is None:
+        return []
+    found = mistakes(scenario.labels or {}, spoken)
+    section = scenario.client
+    if section is not None and not spoken.repeats:
+        able = "a protocol over HTTP/1.1 (openai-chat, http, tgi, ...)"
+        found += [
+            f"client.{key}: an exchange of {spoken.name} can't be sent again or dropped for another. Use {able}, or "
+            "leave it out"
+            for key in ("retry", "hedge", "patience", "connections")
+            if getattr(section, "patience_ns" if key == "patience" else key) not in (None, "reuse")
+        ]
+    if section is not None and section.habitual and scenario.target.options.get("engine") == "native":
+        found.append("target.options.engine: the native engine has no habits, and client gives some. Leave one out")
+    to = section.hedge.to if section is not None and section.hedge is not None else None
+    return [f"{where}:{text}" for text in found] + (_place(where, to, None) if to else [])
 
 
 def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
@@ -404,6 +419,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
         engine=common.get("engine", "auto"),
         stamps=common.get("stamps", "kernel"),
         spin_ns=common["spin"],
+        fresh=scenario.client is not None and scenario.client.connections == "fresh",
         secrets=tuple(sorted(headers.secret_values)),
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None

@@ -42,10 +42,18 @@ def _labelled(rows: Records, manifest: Mapping[str, Any], names: tuple[str, ...]
     place, n = names.index(str(manifest["class"])), len(rows)
     held = LabelTable(MappingProxyType({}), MappingProxyType({}), n) if rows.labels is None else rows.labels
     column = np.broadcast_to(np.int64(place), n)
-    labels = LabelTable(
-        MappingProxyType({"class": column, **held.columns}), MappingProxyType({"class": names, **held.texts}), n
-    )
+    own = _numbered(held.columns, int(manifest["first_query_id"]))
+    labels = LabelTable(MappingProxyType({"class": column, **own}), MappingProxyType({"class": names, **held.texts}), n)
     return _moved(rows, int(manifest["first_query_id"]), int(manifest["first_worker"])).labelled(labels)
+
+
+def _numbered(columns: Mapping[str, Any], by: int) -> dict[str, Any]:
+    """Sessions are counted as queries are."""
+    found = dict(columns)
+    if "session" in found:
+        number = np.asarray(found["session"], np.int64)
+        found["session"] = np.where(number >= 0, number + by, -1)
+    return found
 
 
 def part(records: Records, manifest: Mapping[str, Any]) -> Records:
@@ -58,6 +66,7 @@ def part(records: Records, manifest: Mapping[str, Any]) -> Records:
     held = mine.labels
     assert held is not None
     others = {label: held.columns[label] for label in held.columns if label != "class"}
+    others = _numbered(others, -int(manifest["first_query_id"]))
     texts = {label: texts for label, texts in held.texts.items() if label != "class"}
     left = LabelTable(MappingProxyType(others), MappingProxyType(texts), len(mine)) if others else None
     return _moved(mine, -int(manifest["first_query_id"]), -int(manifest["first_worker"])).labelled(left)

@@ -29,7 +29,7 @@ from plimsoll.harness.run.planned import END, MEASURED, Columns, Cursor, Differe
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
 from plimsoll.scenarios.plan.plan import ARRAYS, Dealing, IntArray, Plan, QueryLabels, Stop, dealt
 from plimsoll.slo.records import cancelled
-from plimsoll.slo.records.records import BoolArray, Phase, Records
+from plimsoll.slo.records.records import BoolArray, Records
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 NAME = "plan.npz"
@@ -273,7 +273,7 @@ def differences(records: Records, plan: Plan | Blocks) -> tuple[list[str], int]:
 
 def _planned_rows(records: Records) -> Columns:
     """The columns that a plan decides, of the rows of the planned load."""
-    mask = np.asarray(records.columns["phase"] != Phase.WARMUP)
+    mask = records.planned
     rows: Columns = (records["query_id"], records["sample_ix"], records["payload_ix"], records["due_ns"])
     return rows if bool(mask.all()) else _taken(rows, mask)
 
@@ -323,7 +323,7 @@ def _cancellation(records: Records, plan: Extent, run: Mapping[str, Any]) -> lis
         return []
     from plimsoll.scenarios.plan.cancellation import CancelSection, chosen  # pydantic: few runs need it
 
-    mask = np.asarray(records.columns["phase"] != Phase.WARMUP)
+    mask = records.planned
     section = CancelSection.model_validate(run["cancel"])
     drawn = chosen(section, int(run["seed"]), plan, records["query_id"][mask])
     wrong = int((drawn != set_apart[mask]).sum())

@@ -320,8 +320,9 @@ def join(directory: RunDirectory, scenario: Mapping[str, Any], parts: Mapping[st
         fault = (
             f"the run could not be sealed in {directory.path} ({error.strerror}): each class is, in {mixture.FOLDER}"
         )
-        facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
-        return replace(sealed, facts=facts, notes=(*notes, fault), whole=False)
+        classes = {name: replace(one, disk_faults=(*one.disk_faults, fault)) for name, one in classes.items()}
+        facts = mixture.facts_of(classes)
+        return replace(sealed, facts=facts, classes=classes, notes=(*notes, fault), whole=False)
     for name, one in parts.items():
         if one.directory.path == directory.path / mixture.FOLDER / name:
             for file in ("requests.parquet", "chunks.parquet"):

@@ -117,9 +117,9 @@ class Rows:
             self._done_ns = max(self._done_ns, int(rows["done_ns"][here].max()))
         self._planned += len(mine)
         self._samples += len(samples) if samples is not None else 0
-        load = rows["phase"] != Phase.WARMUP
-        columns = [rows[name][load] for name in ("sample_ix", "payload_ix", "due_ns")]
-        self._differences.add((query[load], *columns), samples)
+        load = rows.planned
+        sample, payload, due = (rows[name][load] for name in ("sample_ix", "payload_ix", "due_ns"))
+        self._differences.add((query[load], sample, payload, due), samples)
 
     def _sealed(self, rows: Records, recorded: BoolArray, samples: Samples | None) -> Records:
         """With the labels that were known before, those set apart that were cancelled on purpose, and entered in the

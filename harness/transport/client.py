@@ -31,6 +31,7 @@ class Target:
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
     ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake (None: as long as costs little).
+    ``fresh``: each attempt has a connection of its own.
     """
 
     url: str
@@ -48,6 +49,7 @@ class Target:
     engine: str = "auto"
     stamps: str = "kernel"
     spin_ns: int | None = None
+    fresh: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -140,6 +142,11 @@ class ProtocolSpec:
     def says(self) -> tuple[str, ...]:
         """Where in an answer a label may stand; nowhere of one that comes over no network."""
         return getattr(self.build, "says", ("header", "trailer", "body")) if self.needs_url else ()
+
+    @property
+    def repeats(self) -> bool:
+        """A request may be sent again, or be dropped beside another: it is one exchange of HTTP."""
+        return getattr(self.build, "repeats", False)
 
     def streams(self, options: Mapping[str, Any]) -> bool:
         """Answers come as streams, as far as ``options`` tell."""

@@ -150,8 +150,8 @@ def count_cached(exchange: Exchange, cached: int) -> None:
         exchange.labels = {**(exchange.labels or {}), "cached_tokens": cached}
 
 
-def keep_retry_after(exchange: Exchange) -> None:
-    """Of a refused request: how many seconds it was told to wait (RFC 9110 section 10.2.3), as a label.
+def retry_after_s(exchange: Exchange) -> int:
+    """How many seconds an answer says to wait (RFC 9110 section 10.2.3); -1: it says nothing that can be read.
 
     A date counts from the answer's own ``Date``; without that nobody knows.
     """
@@ -162,8 +162,13 @@ def keep_retry_after(exchange: Exchange) -> None:
             until, now = (parsedate_to_datetime(text) for text in (said, header(exchange, b"date") or ""))
             seconds = max(0, math.ceil((until - now).total_seconds()))
         except (ValueError, TypeError, OverflowError):
-            return
-    if seconds >= 0:
+            return -1
+    return seconds
+
+
+def keep_retry_after(exchange: Exchange) -> None:
+    """Of a refused request: how many seconds it was told to wait, as a label."""
+    if (seconds := retry_after_s(exchange)) >= 0:
         exchange.labels = {"retry_after": seconds, **(exchange.labels or {})}
 
 

@@ -31,6 +31,7 @@ RESERVED = frozenset(
             "code",
         ),
         *("prompt_tokens", "output_tokens", "admitted", "refused", "code"),
+        *("tries", "hedge", "hedges", "wasted_tokens", "degraded"),
     )
 )
 #: Headers that hold credentials: their values are nobody's label.

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from plimsoll.slo.metrics.plugin import PluginError, all_at_once, announced, guarded, loaded, misfit
+from plimsoll.slo.records.labels import label_of
 from plimsoll.slo.records.queries import representatives, together
 from plimsoll.slo.records.records import (
     CHUNKED,
@@ -502,7 +503,7 @@ def _wrong(one: object, found: Mapping[str, Indicator]) -> str | None:
             return f"the {field} of {one.name} is {getattr(one, field)!r}; choose one of {', '.join(map(repr, known))}"
     columns = {*COLUMNS, *SESSION_COLUMNS, *RAGGED, *PLANNED, "chunk_ns"}
     needs: object = one.needs
-    if not isinstance(needs, tuple) or not columns.issuperset(needs):
+    if not isinstance(needs, tuple) or any(need not in columns and label_of(str(need)) is None for need in needs):
         return f"the needs of {one.name} are {needs!r:.60}; give a tuple of columns of the run directory"
     for field in ("compute", *(() if one.outside is None else ("outside",))):
         if not callable(getattr(one, field)):

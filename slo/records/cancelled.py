@@ -17,7 +17,7 @@ from plimsoll.slo.records.records import BoolArray, Phase, Records, Status
 CANCEL = 2
 NAME = "cancel"
 #: Every phase by its number, as files have them.
-PHASES = (*(member.name.lower() for member in Phase if member != CANCEL), NAME)
+PHASES = tuple(member.name.lower() for member in Phase)
 
 
 def chosen(records: Records) -> BoolArray:

@@ -54,11 +54,14 @@ class Stamp(IntEnum):
 
 
 class Phase(IntEnum):
-    """Warm-up rows, and rows of queries that the scenario gave up on purpose, are kept and never measured."""
+    """Warm-up rows, rows of queries that the scenario gave up on purpose, and rows of single attempts are kept and
+    never measured: a measured row is a request, whatever was sent for it.
+    """
 
     MEASURE = 0
     WARMUP = 1
     CANCEL = 2
+    ATTEMPT = 3
 
 
 class TokensFrom(IntEnum):
@@ -191,6 +194,11 @@ class Records:
         """bool[n]: the row belongs to the measured phase, not to the warm-up."""
         return self._where("phase", int(Phase.MEASURE))
 
+    @property
+    def planned(self) -> BoolArray:
+        """bool[n]: the row is a sample of the plan, not of the warm-up, and not one attempt of several."""
+        return ~(self._where("phase", int(Phase.WARMUP)) | self._where("phase", int(Phase.ATTEMPT)))
+
     def _where(self, name: str, value: int) -> BoolArray:
         if (name, value) not in self.kept:
             column = self.columns[name]
@@ -279,6 +287,11 @@ class Records:
         if labels is not None and len(labels) != len(self):
             raise ValueError(f"{len(labels)} rows of labels for {len(self)} records; give one per record")
         return Records(self.columns, None, None, self.errors, self.timings, self.session, self.chunks, labels)
+
+    def label(self, name: str) -> IntArray:
+        """int64[n]: a label that is a number, -1 where a row has none."""
+        columns = self.labels.columns if self.labels is not None else {}
+        return np.asarray(columns[name], np.int64) if name in columns else np.full(len(self), -1)
 
     def table(self, name: str) -> Sequence[str]:
         """The string table that column ``error``, ``server_timing`` or ``slice`` indexes."""

@@ -220,7 +220,9 @@ def to_tables(records: Records, request_ids: Any) -> tuple[Any, Any]:
     def column(name: str) -> Any:
         values = records.columns[name]
         if name in _ENUMS:
-            return pa.DictionaryArray.from_arrays(_array(values.astype(np.int8)), _strings(_ENUMS[name]))
+            # Attempts came with labels: files without are as they were.
+            words = _ENUMS[name] if name != "phase" or records.labels is not None else PHASES[:-1]
+            return pa.DictionaryArray.from_arrays(_array(values.astype(np.int8)), _strings(words))
         if name in ("error", "server_timing"):
             ix = _array(values.astype(np.int32), valid=records[name] >= 0)
             return pa.DictionaryArray.from_arrays(ix, _strings(records.table(name)))

@@ -123,10 +123,12 @@ def altered(now: Mapping[str, str], sealed: Mapping[str, str], held: Collection[
 
 def check(records: Records, facts: GeneratorFacts) -> Check:
     """Everything sent has a row, and every row was sent: one line with all the counts."""
-    status, warm = records.columns["status"], records.columns["phase"] == Phase.WARMUP
+    status, phase = records.columns["status"], records.columns["phase"]
+    warm, planned = phase == Phase.WARMUP, records.planned
     taken = status != Status.UNSENT
-    n_warm, warmed = int(np.count_nonzero(warm)), int(np.count_nonzero(warm & taken))
-    mine = taken & ~warm
+    n_planned, warmed = int(np.count_nonzero(planned)), int(np.count_nonzero(warm & taken))
+    attempts = int(np.count_nonzero(phase == Phase.ATTEMPT))
+    mine = taken & planned
     here_too, answered, cancelled = (
         int(np.count_nonzero(rows))
         for rows in (mine, mine & (status == Status.OK), mine & (status == Status.CANCELLED))
@@ -134,14 +136,15 @@ def check(records: Records, facts: GeneratorFacts) -> Check:
     held = _lost_rows(records, mine)
     failed, lost = here_too - answered - cancelled - held, held + facts.lost
     here = here_too - held
-    sent = here + lost if facts.sent < 0 else facts.sent - warmed
+    sent = here + lost if facts.sent < 0 else facts.sent - warmed - attempts
     parts = f"answered {answered:,} + failed {failed:,} + cancelled {cancelled:,} + lost {lost:,}"
     closes = sent == here + lost
     detail = f"sent {sent:,} = {parts}" if closes else f"sent {sent:,} is not {parts}, which is {here + lost:,}"
     detail += f"; recorded {here:,}; warm-up {warmed:,}; retried {facts.retried:,}"
     if facts.open_loop:
-        unsent = len(records) - n_warm - here_too
+        unsent = n_planned - here_too
         detail += f"; planned {max(facts.planned, facts.plan_samples):,}, unsent {unsent:,}"
+    detail += f"; rows of single attempts {attempts:,}" if attempts else ""
     if facts.account_faults:
         detail += f". {'; '.join(facts.account_faults)}"
     fix = "Measure again, and let nothing touch the run directory until the run is over; see worker.log"

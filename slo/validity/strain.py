@@ -213,12 +213,12 @@ def idle_warnings(seen: Idle | None, facts: GeneratorFacts) -> list[str]:
 def _gaps(rows: Records, slots: int, by_sample: bool) -> tuple[IntArray, int] | None:
     """(idle times in ns, from the first start to the last) of one worker; ``by_sample``: each sample has a slot."""
     used = (rows["done_ns"] != -1) & (rows["ready_ns"] != -1)
-    mine = used & (rows["phase"] != Phase.WARMUP)
+    mine = used & rows.planned
     if not mine.any():
         return None
     starts, ends = _flights(rows, mine, by_sample)
     # A warm-up in flight at t0 holds a slot until it is over: the first query of that slot comes after it.
-    _, before = _flights(rows, used & ~mine & (rows["done_ns"] > 0), by_sample)
+    _, before = _flights(rows, used & (rows["phase"] == Phase.WARMUP) & (rows["done_ns"] > 0), by_sample)
     free = max(0, slots - len(before))
     ends = ascending(np.concatenate([ends, before]))
     starts = ascending(starts)

@@ -116,8 +116,8 @@ class Question:
 
     def prepared(self, load: float, length: float, seed: int, folder: Path) -> Prepared:
         """One run at a load, checked, its directory made. Raises HarnessFault."""
-        length_ns = self.length_ns(length)
-        loaded = _loaded(self.settings.variable, load, length_ns, self.of_class) | {"seed": seed, **self.kept}
+        loaded = _loaded(self.settings.variable, load, self.length_ns(length), self.of_class)
+        loaded |= {"seed": seed, **self.kept}
         return prepare(self.scenario, {**self.flags, **loaded}, self.asked, (), folder)
 
 
@@ -229,9 +229,8 @@ def _own_load(base: Scenario, variable: Variable, of_class: str | None) -> float
     if of_class is not None:
         return sum(loads_of(base, variable, of_class).values())
     own = getattr(base.params, variable, None)
-    return (
-        float(own) if isinstance(own, int | float) and (KINDS[variable] == base.kind or _kept(base, variable)) else None
-    )
+    of_kind = KINDS[variable] == base.kind or _kept(base, variable)
+    return float(own) if isinstance(own, int | float) and of_kind else None
 
 
 def _of_mix(base: Scenario, over: str | None, variable: Variable | None, name: str, errors: list[str]) -> None:

@@ -103,6 +103,8 @@ class Connection:
             return
         if complete:
             self._complete(exchange, t_ns)
+        elif exchange.watch is not None:
+            exchange.watch(exchange)
 
     def _complete(self, exchange: Exchange, t_ns: int) -> None:
         self.exchange = None
@@ -110,7 +112,7 @@ class Connection:
         self._reader.let_go()
         exchange.done_ns = t_ns
         exchange.status = _OK
-        if self._reader.keep_alive and not self._stream.unsent and self._stream.connected:
+        if self._reader.keep_alive and not self._stream.unsent and self._stream.connected and not self._client.fresh:
             self.reused = True
             self._client.idle_again(self)
         else:
@@ -176,6 +178,7 @@ class HttpClient:
         self._flying: dict[Exchange, int] = {}
         self._sweeping = False
         self._limit = target.max_connections or (1 << 30)
+        self.fresh = target.fresh
         self._pool_waits = Durations()  # how long each request waited for one of max_connections connections
         self.connecting = 0
         self.opened = 0
@@ -211,7 +214,7 @@ class HttpClient:
         weigh = partial(relieve, self._flying, self.cancel)
         self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
         await self.find()
-        left = min(connections, self._limit)
+        left = 0 if self.fresh else min(connections, self._limit)
         give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
         while (left or self.connecting) and self._clock.now_ns() < give_up_ns:
             for _ in range(more := min(left, OPENING - self.connecting)):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse, with_flags
 
 CHAT: dict[str, Any] = {"kind": "server", "params": {"rate": 40}}
@@ -117,7 +118,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
         "f.yaml:mix.x.seed: is the run's. Write it at the top of the file.",
         "f.yaml:mix.x.params.rat: unknown key. Did you mean rate? Known keys here: arrival, order, rate.",
         "f.yaml:mix.z: is no mapping. Write kind, params, source and what else the class has below it.",
-        "f.yaml:mix.w.kind: is missing. Give one of concurrency, multi_stream, offline, replay, server, sessions, single_stream.",
+        f"f.yaml:mix.w.kind: is missing. Give one of {', '.join(sorted(kinds()))}.",
         "f.yaml:mix.o.until: others is of a class that has no end of its own, and kind offline as it is has one. Use "
         "kind concurrency, or give stop.",
         "f.yaml:mix.u.stop: does not go with until: others, which ends the class. Keep one of them.",

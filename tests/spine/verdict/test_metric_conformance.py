@@ -20,6 +20,7 @@ from plimsoll.harness.wire import fold
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
 from plimsoll.slo.objectives.goodput import held
 from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.labels import label_of
 from plimsoll.slo.records.records import Phase, Records, Status, TokensFrom
 from plimsoll.slo.validity.accounts import contradictions
 from tests.finished import finished
@@ -68,8 +69,12 @@ def tables() -> list[dict[str, dict[str, str]]]:
 
 TIMES, TOKENS, FAILED, WHOLE = tables()
 #: Those of any request. Speech has its own cases in tests/unit/slo/test_indicators_speech.py, queries of several
-#: samples theirs.
-CATALOGUE = {name: one for name, one in catalogue().items() if not one.live and one.scope != "query"}
+#: samples theirs; of labels an answer says nothing.
+CATALOGUE = {
+    name: one
+    for name, one in catalogue().items()
+    if not one.live and one.scope != "query" and not any(map(label_of, one.needs))
+}
 METRICS = frozenset(CATALOGUE)
 
 

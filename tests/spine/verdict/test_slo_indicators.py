@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from plimsoll.slo import metrics_doc
 from plimsoll.slo.metrics.indicator import ENTRIES, Indicator, OnFailure, catalogue, entry_rows, measure
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.labels import LabelTable, label_of
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import COLUMNS, RAGGED, SESSION_COLUMNS, Records, Status, concat, from_columns
 from tests.exact_summary import summary
@@ -35,6 +35,7 @@ def streamed(n: int = 1, **columns: object) -> Records:
         "due_ns": 0, "ready_ns": 1 * MS, "sent_ns": 2 * MS, "headers_ns": 10 * MS, "first_byte_ns": 10 * MS,
         "first_token_ns": 20 * MS, "first_answer_ns": 24 * MS, "last_token_ns": 34 * MS, "done_ns": 40 * MS,
         "connect_ns": 500_000, "n_out": 3, "n_in": 5, "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
+        "labels": {"tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n},
     }  # fmt: skip
     return from_columns(n, **(good | columns))  # type: ignore[arg-type]
 
@@ -72,7 +73,8 @@ class TestConformance:
         assert indicator.better in ("lower", "higher")
         assert indicator.scope in ENTRIES
         assert indicator.needs
-        assert set(indicator.needs) <= {*COLUMNS, *SESSION_COLUMNS, *RAGGED, "chunk_ns"}
+        known = {*COLUMNS, *SESSION_COLUMNS, *RAGGED, "chunk_ns"}
+        assert all(need in known or label_of(need) for need in indicator.needs)
         assert len(inspect.getdoc(module_of(indicator)) or "") > 100
 
     def test_it_is_named_like_its_file(self, indicator: Indicator) -> None:
@@ -140,7 +142,8 @@ class TestConformance:
         ("ttft_answer", [24 * MS]), ("tpot", [7 * MS]), ("itl", [4 * MS, 10 * MS]), ("e2e", [34 * MS]),
         ("lag", [2 * MS]), ("generator_lag", [1 * MS]), ("connect", [500_000]), ("output_tokens", [3]),
         ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
-        ("reader_in_time", [1.0]),
+        ("reader_in_time", [1.0]), ("attempts_per_request", [3]), ("retried", [1]), ("hedge_wins", [1]),
+        ("wasted_tokens", [7]),
     ],
 )  # fmt: skip
 def test_each_formula_on_one_request(name: str, expected: list[float]) -> None:

@@ -355,6 +355,10 @@ class Run:
     mode: str = "performance"
     reference: str | None = None
 
+    @property
+    def classes(self) -> dict[str, Run]:
+        return {"": self}
+
     def source_object(self) -> Source:
         if self.source is None:
             raise ScenarioError(["source.path: no such file"])

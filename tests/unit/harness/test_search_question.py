@@ -443,3 +443,47 @@ def test_an_endpoint_that_did_not_keep_up_has_failed_whatever_its_percentiles_we
         of_endpoint(report("steady", "not aborted", "all sent"), stopped=False)[0] == "FAIL"
     )  # so many were outstanding
     assert of_endpoint(report("steady", "lag p99"), stopped=False) == ("INVALID", ["lag p99 is broken"])
+
+
+MIX = """
+name: both
+objectives: [p90(ttft) <= 1s]
+mix:
+  chat: {kind: server, params: {rate: 30}}
+  more: {kind: server, params: {rate: 10}}
+  bulk: {kind: concurrency, params: {concurrency: 4}, until: others}
+"""
+
+
+def test_of_a_mix_one_class_is_searched_or_all_and_the_others_stay(tmp_path: Path) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text(MIX)
+    one, every = (asked(scenario=str(path), over=over) for over in ("rate{class=chat}", "rate"))
+    assert (one.settings.start, every.settings.start) == (30, 40)
+
+    def rates(question: Question) -> list[object]:
+        scenario = question.prepared(60.0, 1.0, 7, tmp_path / str(question.settings.start)).job.scenario
+        return [part.params.model_dump().get("rate") for part in scenario.mix.values()]
+
+    assert rates(one) == [60, 10, None]
+    assert rates(every) == [45, 15, None]
+    assert one.identity != every.identity
+    bulk = asked(scenario=str(path), over="concurrency{class=bulk}")
+    assert bulk.settings.start == 4
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        (None, "it is a mix of chat, more, bulk. Say what of it is searched: --over rate (of all together), or of one"),
+        ("rate{class=no}", "both has no class no. Give one of chat, more, bulk"),
+        ("rate{class=bulk}", "class bulk has no rate that is one number. Name a class of kind server"),
+        ("concurrency", "slots of several classes"),
+    ],
+)
+def test_what_of_a_mix_can_not_be_searched_is_said(tmp_path: Path, over: str | None, said: str) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text(MIX)
+    assert said in complaints(scenario=str(path), over=over)
+    if over == "rate{class=no}":
+        assert "is no mix" in complaints(scenario="smoke", over="rate{class=a}")
