@@ -410,20 +410,16 @@ class Recorder:
         if exchange.phase == _ATTEMPT:
             self.attempts += 1
         else:
-            self._tally(exchange)
-        if not len(self._columns):
-            self._begun_ns = self._clock.now_ns()
-        self._columns.append(exchange)
-
-    def _tally(self, exchange: Exchange) -> None:
-        """One request more."""
-        self.rows += 1
-        if exchange.status not in _UNFAILED:
-            self.failed += 1
-            self.bad += exchange.phase == 0
+            self.rows += 1
+            if exchange.status not in _UNFAILED:
+                self.failed += 1
+                self.bad += exchange.phase == 0
         if exchange.phase == 0:
             self.measured += 1
             self._fresh.add(exchange)
+        if not len(self._columns):
+            self._begun_ns = self._clock.now_ns()
+        self._columns.append(exchange)
 
     def keep(self, exchange: Exchange) -> None:
         """Settle and keep one exchange now: for an engine that finishes them on its own thread."""
