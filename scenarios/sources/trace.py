@@ -6,7 +6,10 @@ that prompts share exactly the prefixes that the recorded ones shared; without i
 length of 0 is asked for as 1, and an unknown one takes the default.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from operator import not_
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +18,8 @@ from pydantic import BaseModel, Field
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
-from plimsoll.scenarios.samples.recording import Recording
+from plimsoll.scenarios.samples.prefixes import Chain
+from plimsoll.scenarios.samples.recording import Recording, Trace
 from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, Format, Unit, read
 from plimsoll.scenarios.samples.words import text
 from plimsoll.scenarios.text.fields import STRICT, FileName
@@ -40,6 +44,9 @@ class TraceSource(BaseModel):
     max_output_tokens: int | None = Field(default=None, ge=1, description="Longer answers are asked for as this.")
     unit: Literal["tokens", "bytes"] = Field(default="tokens", description="bytes: prompt lengths are exact bytes.")
     tokens_per_word: float = Field(default=1.3, gt=0.1, le=20, description="Of the endpoint's tokenizer, about.")
+    added_tokens: int = Field(
+        default=0, ge=0, le=100_000, description="What the endpoint adds to each prompt (a template).", exclude_if=not_
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +60,44 @@ class _Prompts:
     def __len__(self) -> int:
         return len(self.recording)
 
+    @property
+    def shares(self) -> bool:
+        """The recording tells what prompts had in common."""
+        return self.recording.blocks
+
     def payload(self, index: int) -> Payload:
         require_index(index, len(self))
         row, params = self.recording.rows(index, index + 1), self.params
-        length = _length(int(row.n_in[0]), params.prompt_tokens, params.max_prompt_tokens)
+        length = self._length(row)
+        texts = [
+            self._text(f"row {index}" if block is None else f"block {block}", tokens)
+            for block, tokens in _parts(row, max(length - params.added_tokens, 1))
+        ]
         unknown = -1 if params.output_tokens is None else params.output_tokens
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
-        ids = row.blocks[0] if row.blocks is not None else ()
-        parts, left = [], length
-        for block in ids:
-            if left <= 0:
-                break
-            parts.append(self._text(f"block {block}", min(left, BLOCK_TOKENS)))
-            left -= BLOCK_TOKENS
-        if left > 0:
-            parts.append(self._text(f"row {index}", left))
-        glue = " " if self.params.unit == "tokens" else ""
-        return Payload(prompt=glue.join(parts), n_in=length, max_output_tokens=n_out)
+        glue = " " if params.unit == "tokens" else ""
+        return Payload(prompt=glue.join(texts), n_in=length, max_output_tokens=n_out)
+
+    def chain(self, index: int) -> Chain:
+        """Its blocks, and what they leave of its length."""
+        row = self.recording.rows(index, index + 1)
+        return _parts(row, self._length(row))
+
+    def _length(self, row: Trace) -> int:
+        return _length(int(row.n_in[0]), self.params.prompt_tokens, self.params.max_prompt_tokens)
 
     def _text(self, name: str, length: int) -> str:
         return text(child(self.seed, name), length, self.params.unit, self.params.tokens_per_word)
+
+
+def _parts(row: Trace, length: int) -> Chain:
+    """So many tokens of a row, by block."""
+    parts: list[tuple[int | None, int]] = []
+    for block in row.blocks[0] if row.blocks is not None else ():
+        if length > 0:
+            parts.append((block, min(length, BLOCK_TOKENS)))
+        length -= BLOCK_TOKENS
+    return [*parts, (None, length)] if length > 0 else parts
 
 
 def _length(known: int, otherwise: int, most: int | None) -> int:
