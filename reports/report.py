@@ -32,6 +32,7 @@ from plimsoll.reports.sections.by import Group, untold
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.prefix_cache import PrefixCache
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
 from plimsoll.reports.sections.steadiness import SteadinessPart
@@ -95,6 +96,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     by: dict[str, dict[str, Group]] | None = Field(
         default=None, description="the rows of each value of a label, by label and value; absent: none was told apart"
     )
+    prefix_cache: PrefixCache | None = Field(
+        default=None, description="prompt tokens that a cache had, and could have had; absent: nobody said"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -102,7 +106,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        absent: dict[str, Any] = {name: True for name in ("agents", "by", "sections") if not getattr(self, name)}
+        absent: dict[str, Any] = {
+            name: True for name in ("agents", "by", "prefix_cache", "sections") if not getattr(self, name)
+        }
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)

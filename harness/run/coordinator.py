@@ -192,10 +192,8 @@ class Coordinator:
         members, dealing = workforce.members, workforce.dealing
         if await workforce.concluded(job.directory.path, manifest, job.public, plan.pieces, facts):
             return open_sealed(job.directory.path, left=True)
-        payloads = of_payloads(scenario, source)
-        sealed = seal(
-            job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers, payloads
-        )
+        held = job.directory, manifest, job.public, plan.pieces, members, facts, chosen, dealing, answers
+        sealed = seal(*held, of_payloads(scenario, source), source)
         await asyncio.sleep(0.005)  # sealing lets the loop wait: a signal that came meanwhile is heard here
         return sealed
 

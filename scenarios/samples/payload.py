@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclass(frozen=True, slots=True)
 class Payload:
@@ -37,7 +40,7 @@ Said = Mapping[str, Sequence[str | float | None]]
 
 class PayloadSource(Protocol):
     """A finite, seeded library of samples, indexable in any order. One that was made with the keys of labels has
-    ``labels``, a ``Said`` of those keys.
+    ``labels``, a ``Said`` of those keys; one that knows how long its prompts are has ``lengths(payload_ix)``.
     """
 
     def __len__(self) -> int: ...
@@ -67,3 +70,7 @@ class PayloadList:
     def payload(self, index: int) -> Payload:
         require_index(index, len(self.payloads))
         return self.payloads[index]
+
+    def lengths(self, payload_ix: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """int64[n]: ``n_in`` of these."""
+        return np.array([self.payloads[index].n_in for index in payload_ix.tolist()], np.int64)

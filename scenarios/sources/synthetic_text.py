@@ -108,6 +108,11 @@ class _Texts:
         own -= shared if params.shared is None else 0
         return (("group", int(self.groups[original])), shared), (original if params.repeat else None, own)
 
+    def lengths(self, payload_ix: IntArray) -> IntArray:
+        """``n_in`` of these."""
+        in_front = 0 if self.params.shared is None else self.params.shared.tokens
+        return self.prompt_lengths[self.originals[payload_ix]] + in_front
+
     def _text(self, name: str, length: int) -> str:
         if not length:
             return ""

@@ -13,8 +13,10 @@ from operator import not_
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
+from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
@@ -82,6 +84,12 @@ class _Prompts:
         """Its blocks, and what they leave of its length."""
         row = self.recording.rows(index, index + 1)
         return _parts(row, self._length(row))
+
+    def lengths(self, payload_ix: IntArray) -> IntArray:
+        """``n_in`` of these."""
+        n_in, params = self.recording.lengths(payload_ix), self.params
+        n_in = np.where(n_in < 0, params.prompt_tokens, np.maximum(n_in, 1))
+        return n_in if params.max_prompt_tokens is None else np.minimum(n_in, params.max_prompt_tokens)
 
     def _length(self, row: Trace) -> int:
         return _length(int(row.n_in[0]), self.params.prompt_tokens, self.params.max_prompt_tokens)

@@ -30,7 +30,7 @@ RESERVED = frozenset(
             "status",
             "code",
         ),
-        *("prompt_tokens", "output_tokens", "admitted", "refused", "code"),
+        *("prompt_tokens", "output_tokens", "admitted", "refused", "ideal_cached_tokens"),
     )
 )
 #: Headers that hold credentials: their values are nobody's label.

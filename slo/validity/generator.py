@@ -45,7 +45,8 @@ class GeneratorFacts:
     ``recorded``: requests, warm-up included, by the workers' own counts (-1: nobody counted); ``lost``: sent, and
     without a row of any kind; ``account_faults``: what in the rows that came is not as the workers said; ``slots``: of
     each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run,
-    when, and which rows that cost (None: nobody was).
+    when, and which rows that cost (None: nobody was); ``planned_tokens``: of the prompts that the endpoint counted as
+    ``told_tokens``, by the plan (0: it counted none, or the plan had no lengths).
     """
 
     open_loop: bool
@@ -96,10 +97,13 @@ class GeneratorFacts:
     lost: int = 0
     account_faults: tuple[str, ...] = ()
     slots: tuple[int, ...] = ()
+    planned_tokens: int = 0
+    told_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        tokens = () if self.planned_tokens else ("planned_tokens", "told_tokens")  # nobody counted, or had a plan
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in tokens}
 
     @staticmethod
     def from_json(document: object) -> GeneratorFacts:
