@@ -38,6 +38,7 @@ from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
+from plimsoll.harness.run.token_calibration import measured
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
@@ -79,6 +80,7 @@ class Job:
     command: Sequence[str]
     bundled: Sequence[str] | None = None
     foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/run/host_check.py
+    calibrate_tokens: bool = False
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
 
 
@@ -137,6 +139,8 @@ class Coordinator:
                 target = await protocol.prepare(target)
             if protocol.lists_models and not target.model:
                 target = replace(target, model=await first_model(target) or "")
+            if self._job.calibrate_tokens:
+                await self._count_tokens(target)
             sealed = await self._measure(target, server)
         except asyncio.CancelledError:
             await self._workforce.kill()
@@ -150,6 +154,22 @@ class Coordinator:
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)
+
+    async def _count_tokens(self, target: Target) -> None:
+        """Have lengths in the endpoint's own tokens from now on."""
+        job, said = self._job, await measured(self._job.scenario, target)
+        self._notice(
+            f"a word has {said['tokens_per_word']:g} tokens here, {said['factor']:g} times what was assumed, and each "
+            f"prompt {said['added_tokens']:g} more"
+        )
+        known = {name: said[name] for name in ("tokens_per_word", "added_tokens")}
+        source = job.scenario.source.model_copy(update=known)
+        self._job = replace(
+            job,
+            scenario=job.scenario.model_copy(update={"source": source}),
+            public={**job.public, "source": {**job.public["source"], **known}},
+            foreseen={**job.foreseen, "token_calibration": said},
+        )
 
     async def _measure(self, target: Target, server: bundled_server.Bundled | None) -> Sealed:
         job = self._job

@@ -23,6 +23,7 @@ from plimsoll.harness.run import bundled, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
+from plimsoll.harness.run.token_calibration import unmeasurable
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
     Headers,
@@ -84,10 +85,11 @@ def prepare(
     format_texts: Sequence[str],
     out: Path | None,
     command: Sequence[str] = (),
+    calibrate_tokens: bool = False,
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
-    ``slo``: what to judge against, or just the ``--slo`` texts.
+    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
@@ -113,6 +115,7 @@ def prepare(
             promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
+        errors += unmeasurable(scenario) if calibrate_tokens else []
         target, headers, problems = _target(scenario)
         errors += _lined(problems, scenario.name, scenario_name, flags)
     if errors or scenario is None or target is None or headers is None:
@@ -123,7 +126,8 @@ def prepare(
     shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
     server = _bundled(scenario, protocols()[target.protocol])
     public = _public(scenario, Redactor(_hidden(scenario, headers)))
-    return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
+    job = Job(scenario, public, target, directory, shown, server, calibrate_tokens=calibrate_tokens)
+    return Prepared(job, promises, outputs)
 
 
 def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
