@@ -87,7 +87,7 @@ def completion(**usage: Any) -> bytes:
     ("body", "status", "says"),
     [
         (completion(), b"200 OK", "a prompt of 20 words (its answer has no usage with prompt tokens)"),
-        (b"{}", b"400 Bad Request", "did not count a prompt of 20 words (400"),
+        (b"{}", b"400 Bad Request", "did not count a prompt of 20 words (HTTP 400"),
         (completion(usage={"prompt_tokens": 7, "completion_tokens": 1}), b"200 OK", "counts 0 tokens a word"),
     ],
 )
