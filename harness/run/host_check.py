@@ -86,8 +86,8 @@ def again_and_again(scenario: Scenario, plan: Extent) -> list[str]:
     if bust is None or count is None or requests < _AGAIN * count:  # bust: of texts only
         return []
     return [
-        f"source.count: {count:,} prompts for {requests:,} requests: each is sent {requests / count:.0f} times, so that "
-        "caches of prefixes and of answers are warm, which real traffic may not find. Give more prompts, or say with "
+        f"source.count: {count:,} prompts for {requests:,} requests: each is sent {requests / count:.0f} times, so "
+        "that caches of prefixes and of answers are warm, which real traffic may not find. Give more prompts, or say with "
         "source.repeat how many repeat"
     ]
 

@@ -51,9 +51,9 @@ def answered(plan: Plan, worker: int, workers: int, said: dict[str, list[str | i
     due = query * MS if plan.cyclic else np.repeat(mine.due_ns, lengths)
     n = len(query) - 2
     rows = from_columns(
-        n, query_id=query[:n], sample_ix=place[:n], payload_ix=plan.payload_ix[at][:n], due_ns=due[:n],
+        n, query_id=query[:n], sample_ix=place[:n], payload_ix=plan.payload_ix[at][:n], due_ns=due[:n], n_in=100,
         ready_ns=due[:n], sent_ns=due[:n], first_byte_ns=due[:n] + MS, done_ns=due[:n] + 2 * MS, worker=worker,
-        n_in=100, n_in_from=int(TokensFrom.USAGE), labels={name: (values * n)[:n] for name, values in said.items()} or None,
+        n_in_from=int(TokensFrom.USAGE), labels={name: (values * n)[:n] for name, values in said.items()} or None,
     )  # fmt: skip
     warm = from_columns(1, query_id=[worker], phase=1, due_ns=-9, ready_ns=-9, sent_ns=-9, done_ns=-8, worker=worker)
     return concat([warm.with_columns(payload_ix=[2]), rows])
