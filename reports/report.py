@@ -33,6 +33,7 @@ from plimsoll.reports.sections.client import ClientPart
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.prefix_cache import PrefixCache
 from plimsoll.reports.sections.recorded import Recorded
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.slowest import Slowest
@@ -105,6 +106,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     client: ClientPart | None = Field(
         default=None, description="requests and the attempts made of them; absent: no habits, and nobody told to wait"
     )
+    prefix_cache: PrefixCache | None = Field(
+        default=None, description="prompt tokens that a cache had, and could have had; absent: nobody said"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -112,7 +116,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        optional = ("agents", "by", "client", "recorded", "sessions", "sections")
+        optional = ("agents", "by", "client", "prefix_cache", "recorded", "sessions", "sections")
         absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}

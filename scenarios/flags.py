@@ -267,7 +267,7 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
 
 
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
-    """Lengths. Returns errors about flags that the source has no use for."""
+    """Lengths, and what a sweep varies. Returns errors about flags that the source has no use for."""
     source = mapping.setdefault("source", {"kind": given.get("source", "synthetic_text")})
     if "trace" in given and source["kind"] in ("synthetic_text", "trace") and not Path(given["trace"]).is_dir():
         source = mapping["source"] = {"kind": "trace", "path": given["trace"]}
@@ -286,6 +286,15 @@ def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[
         elif key in given:
             text = f"{_flag(key)}: source {source['kind']} has no {key}. Leave it out, or use synthetic_text."
             errors.append(text)
+    for key in given:  # of a sweep: source.count, source.shared.groups
+        first, _, path = key.partition(".")
+        if first == "source" and path:
+            *rooms, last = path.split(".")
+            place = source
+            for room in rooms:
+                place[room] = place = dict(place.get(room) or {})
+            place[last] = given[key]
+            labels[key] = key
     return errors
 
 

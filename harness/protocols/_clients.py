@@ -93,6 +93,16 @@ def models_path(url: str) -> str:
     return join_path(f"{base}{query_mark}{query}", "/v1/models")
 
 
+async def asked_once(client: Client, clock: LoopClock, payload: Payload, name: bytes, timeout_ns: int) -> Exchange:
+    """One request outside any run, over, not settled. Raises TimeoutError."""
+    exchange = Exchange(0, 0, 0, clock.now_ns(), client.encode(payload))
+    done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
+    exchange.on_done = done.set_result
+    exchange.ready_ns = clock.now_ns()
+    client.send(exchange, name)
+    return await asyncio.wait_for(done, timeout_ns / 1e9)
+
+
 class _ModelList:
     """``GET /v1/models``."""
 
@@ -117,17 +127,11 @@ async def first_model(target: Target) -> str | None:
     """
     from plimsoll.harness.transport.http.http_pool import HttpClient
 
-    loop = asyncio.get_running_loop()
-    clock = LoopClock(loop)
+    clock = LoopClock(asyncio.get_running_loop())
     client = HttpClient(target, clock, _ModelList(target))
     try:
         await client.open(0)
-        exchange = Exchange(0, 0, 0, clock.now_ns(), client.encode(Payload()))
-        done: asyncio.Future[Exchange] = loop.create_future()
-        exchange.on_done = done.set_result
-        exchange.ready_ns = clock.now_ns()
-        client.send(exchange, b"plimsoll-models-0")
-        await asyncio.wait_for(done, target.connect_timeout_ns / 1e9)
+        exchange = await asked_once(client, clock, Payload(), b"plimsoll-models-0", target.connect_timeout_ns)
         name = json.loads(exchange.body)["data"][0]["id"] if exchange.code == 200 else None
     except (TimeoutError, ValueError, KeyError, IndexError, TypeError):
         return None

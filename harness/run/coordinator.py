@@ -40,6 +40,7 @@ from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
+from plimsoll.harness.run.token_calibration import measured
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
@@ -81,6 +82,7 @@ class Job:
     command: Sequence[str]
     bundled: Sequence[str] | None = None
     foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/run/host_check.py
+    calibrate_tokens: bool = False
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
     classes: Mapping[str, Job] = field(default_factory=dict)
 
@@ -151,6 +153,22 @@ class Part:
             url = manifest_file.public_url(self.target.url)
             self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
+    async def count_tokens(self, target: Target) -> None:
+        """Have lengths in the endpoint's own tokens from now on. Raises HarnessFault."""
+        job, said = self.job, await measured(self.job.scenario, target)
+        self._notice(
+            f"a word has {said['tokens_per_word']:g} tokens here, {said['factor']:g} times what was assumed, and each "
+            f"prompt {said['added_tokens']:g} more"
+        )
+        known = {name: said[name] for name in ("tokens_per_word", "added_tokens")}
+        source = job.scenario.source.model_copy(update=known)
+        self.job = replace(
+            job,
+            scenario=job.scenario.model_copy(update={"source": source}),
+            public={**job.public, "source": {**job.public["source"], **known}},
+            foreseen={**job.foreseen, "token_calibration": said},
+        )
+
     def _planned(self, force: Mapping[str, Any] = MappingProxyType({})) -> GeneratorFacts:
         return planned(self.job.scenario, self.plan, self.shards, force)
 
@@ -206,9 +224,8 @@ class Part:
         chosen = partial(cancellation.chosen, job.scenario.cancels, job.scenario.seed, plan) if cancel else None
         payloads = of_payloads(job.scenario, self.source)
         members, dealing, pieces = workforce.members, workforce.dealing, plan.pieces
-        return seal(
-            job.directory, self.manifest, job.public, pieces, members, facts, chosen, dealing, answers, payloads
-        )
+        held = job.directory, self.manifest, job.public, pieces, members, facts, chosen, dealing, answers, payloads
+        return seal(*held, self.source)
 
 
 class Coordinator:
@@ -247,7 +264,10 @@ class Coordinator:
             if self._job.bundled is not None:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
-            sealed = await self._measure([await _reached(part.job, server) for part in self._parts], server)
+            targets = [await _reached(part.job, server) for part in self._parts]
+            if self._job.calibrate_tokens:
+                await self._parts[0].count_tokens(targets[0])
+            sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()
             raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED) from None

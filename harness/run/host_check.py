@@ -32,6 +32,8 @@ _IN_SEGMENTS, _SEALED = (120, 8), (40, 4)
 _TAIL = 0.02
 #: Fewer bytes than this go to other folders where this one is full; more than ``_MUCH`` are told of.
 _LITTLE, _MUCH = 20_000_000, 1_000_000_000
+#: So many requests for each prompt are worth a word.
+_AGAIN = 4
 #: A window this much above the mean is a peak; less is what a Poisson process does anyway.
 CLEARLY = 1.2
 
@@ -72,9 +74,22 @@ def check_host(job: Job, host: limits.HostLimits | None = None, plan: Extent | N
     if found.table is not None:
         over = calibration_table.beyond(found.table, demand(scenario, plan, workers))
         table = found.table.model_dump(mode="json")
-    warnings += over
+    warnings += [*over, *again_and_again(scenario, plan)]
     calibration = {"table": table, "note": found.note, "beyond": over}
     return HostCheck(tuple(warnings), {"foreseen": warnings, "calibration": calibration}, chosen)
+
+
+def again_and_again(scenario: Scenario, plan: Extent) -> list[str]:
+    """A run of made-up prompts that sends each of them several times: a cache of prefixes or answers is warm then."""
+    count, bust = getattr(scenario.source, "count", None), getattr(scenario.source, "bust", None)
+    requests = plan.n_samples if not plan.cyclic else (plan.stop.max_queries or 0) * plan.widest
+    if bust is None or count is None or requests < _AGAIN * count:  # bust: of texts only
+        return []
+    return [
+        f"source.count: {count:,} prompts for {requests:,} requests: each is sent {requests / count:.0f} times, so "
+        "that caches of prefixes and of answers are warm, which real traffic may not find. Give more prompts, or "
+        "say with source.repeat how many repeat"
+    ]
 
 
 def extent_of(scenario: Scenario) -> Extent:

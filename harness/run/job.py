@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import cache
@@ -24,6 +24,7 @@ from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
 from plimsoll.harness.run.rundir import RunDirectory
+from plimsoll.harness.run.token_calibration import unmeasurable
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
     Headers,
@@ -87,10 +88,11 @@ def prepare(
     format_texts: Sequence[str],
     out: Path | None,
     command: Sequence[str] = (),
+    calibrate_tokens: bool = False,
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
-    ``slo``: what to judge against, or just the ``--slo`` texts.
+    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
@@ -117,17 +119,21 @@ def prepare(
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
         for name, one in scenario.classes.items():
+            errors += unmeasurable(one) if calibrate_tokens and not scenario.mix else []
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
             if target is not None and headers is not None:
                 targets[name] = target, headers
+        if scenario.mix and calibrate_tokens:
+            errors.append("--calibrate-tokens: a mix has several sources. Calibrate each by a run of its own")
         errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (
             bool(scenario.mix) and scenario.keep != "all"
         )
     if errors or scenario is None or len(targets) < len(scenario.classes):
         raise HarnessFault(list(dict.fromkeys(errors)))
     directory = rundir.create(out or default_out(scenario.name))
-    return Prepared(_job(scenario, targets, directory, command or sys.argv), promises, outputs)
+    job = replace(_job(scenario, targets, directory, command or sys.argv), calibrate_tokens=calibrate_tokens)
+    return Prepared(job, promises, outputs)
 
 
 def promised(scenario: Scenario) -> list[str]:

@@ -6,9 +6,9 @@ answer said is in the rows already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,20 +17,24 @@ from plimsoll.harness.run.planned import Samples, places
 from plimsoll.harness.transport.outcome import shown
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.samples.payload import PayloadSource, Said
+from plimsoll.scenarios.samples.prefixes import Prefixed, Unlimited
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
 from plimsoll.scenarios.text.labels import of_source
-from plimsoll.slo.records.labels import LabelTable, number_of
-from plimsoll.slo.records.records import IntArray, Phase, Records
+from plimsoll.slo.records.labels import IDEAL, LabelTable, number_of
+from plimsoll.slo.records.records import IntArray, Phase, Records, TokensFrom
 
 
 class Known:
-    """``of`` gives the labels of rows. ``payloads``: those of each payload, by its index; ``width``: see
-    ``planned.keys``.
+    """``of`` gives the labels of rows, block after block in the plan's order. ``payloads``: those of each payload, by
+    its index; ``width``: see ``planned.keys``; ``source``: whose prompts may begin alike and have planned lengths.
     """
 
-    def __init__(self, plan: Blocks, payloads: LabelTable | None, width: int) -> None:
+    def __init__(
+        self, plan: Blocks, payloads: LabelTable | None, width: int, source: PayloadSource | None = None
+    ) -> None:
         head = plan.head
-        self._payloads, self._width = payloads, width
+        self._payloads, self._width, self._source = payloads, width, source
+        self._shares = cast(Prefixed, source) if getattr(source, "shares", False) else None
         # The extra last entry is that of a payload that no data set has: users of Locust make their own, of index -1.
         held = payloads.columns if payloads is not None else {}
         self._of_payload = {label: np.append(column, -1) for label, column in held.items()}
@@ -40,9 +44,18 @@ class Known:
         listed = plan.whole().labels if head.cyclic and head.labels is not None else None
         self._listed: Mapping[str, IntArray] = {} if listed is None else listed.columns
         self.names = frozenset((*self._of_plan, *self._of_payload))
+        self.names |= {IDEAL} if self._shares is not None else set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin at the first row: no prompt was sent, no token counted."""
+        self._cache = None if self._shares is None else Unlimited(self._shares)
+        #: Tokens of prompts that the endpoint counted: by its count, and as the plan had them.
+        self.told_tokens = self.planned_tokens = 0
 
     def of(self, rows: Records, samples: Samples | None) -> LabelTable | None:
         """The labels of these rows, of a block whose planned samples are these; None: there are none."""
+        self._count(rows)
         if not self.names:
             return None
         columns: dict[str, IntArray] = {}
@@ -54,7 +67,22 @@ class Known:
             payload = np.where((payload >= 0) & (payload < len(self._payloads)), payload, -1)
             columns |= {label: column[payload] for label, column in self._of_payload.items()}
             texts |= self._payloads.texts
+        if self._cache is not None:
+            tokens = np.rint(self._cache.shares(rows["payload_ix"]) * rows["n_in"])
+            columns[IDEAL] = np.where((rows["n_in"] >= 0) & (tokens >= 0), tokens, -1).astype(np.int64)
         return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows))
+
+    def _count(self, rows: Records) -> None:
+        """Rows whose prompt the endpoint counted, where the plan has its length too."""
+        lengths: Callable[[IntArray], IntArray] | None = getattr(self._source, "lengths", None)
+        payload = rows["payload_ix"]
+        told = rows.in_measure & (rows["n_in_from"] == TokensFrom.USAGE) & (payload >= 0)
+        if lengths is None or not bool(told.any()):
+            return
+        planned, counted = lengths(payload[told]), rows["n_in"][told]
+        known = planned > 0
+        self.planned_tokens += int(planned[known].sum())
+        self.told_tokens += int(counted[known].sum())
 
     def _planned(self, rows: Records, samples: Samples | None) -> dict[str, IntArray]:
         """Those of the queries; the warm-up is another plan's."""

@@ -37,6 +37,7 @@ from plimsoll.harness.run.sealing import Missing, Rows
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.labels import LabelTable
@@ -129,12 +130,13 @@ def seal(
     dealing: Dealing = "turns",
     answers: Callable[[Path], None] | None = None,
     payloads: LabelTable | None = None,
+    source: PayloadSource | None = None,
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
     ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
     theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes; ``payloads``: labels of
-    each payload.
+    each payload; ``source``: where they are from.
     """
     tidy(directory.path)
     folders = [directory.segments]
@@ -147,7 +149,7 @@ def seal(
     share = plan_file.Share.of(manifest)
     mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
     width = max(1, pieces.extent().widest)
-    known = Known(mine, payloads, width)
+    known = Known(mine, payloads, width, source)
     gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])
     missing = Missing(mine, members, gathered, t0_ns, dealing, shards)

@@ -63,6 +63,7 @@ class Rows:
         self._cursor = None if self._head.cyclic else Cursor(self._plan)
         self._chain = Chain.of(self._plan)
         self._missing.reset()
+        self._known.reset()
         self._planned = self._samples = self._queries = self._due_ns = self._done_ns = 0
         self._last_query: int | None = None
 
@@ -152,6 +153,8 @@ class Rows:
             elapsed_ns=self._due_ns if self._queries > 1 else self._done_ns,
             plan_samples=self._samples if self._head.open_loop else 0,
             plan_faults=tuple(self._differences.texts()),
+            planned_tokens=self._known.planned_tokens,
+            told_tokens=self._known.told_tokens,
         )
 
 

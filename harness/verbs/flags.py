@@ -206,6 +206,13 @@ LeaveRows = Annotated[
         "--leave-rows", help="Each agent seals its own rows on its host, and the verdict comes of what it answers."
     ),
 ]
+CalibrateTokens = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate-tokens",
+        help="Ask the endpoint first how it counts, so that prompts have the planned lengths in its own tokens.",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]
 

@@ -87,6 +87,7 @@ def run(
     ] = None,
     prompt_tokens: shared.PromptTokens = None,
     output_tokens: shared.OutputTokens = None,
+    calibrate_tokens: shared.CalibrateTokens = False,
     seed: shared.Seed = None,
     workers: shared.Workers = None,
     retries: shared.Retries = None,
@@ -142,7 +143,7 @@ def run(
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web, leave_rows)
     if problems:
         raise HarnessFault(problems)
-    prepared = prepare(scenario, flags, asked, format or [], out)
+    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
     if leave_rows:
         from plimsoll.harness.distributed.left import check
 
@@ -176,6 +177,7 @@ def replay(
     keep: shared.Keep = None,
     warmup: shared.Warmup = None,
     timeout: shared.Timeout = None,
+    calibrate_tokens: shared.CalibrateTokens = False,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
@@ -219,7 +221,7 @@ def replay(
     staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     if problems := [*one_on_stdout(format or [], json_, quiet), *problems]:
         raise HarnessFault(problems)
-    prepared = prepare(base, flags, asked, format or [], out)
+    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 

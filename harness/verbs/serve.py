@@ -34,6 +34,9 @@ def serve(
     queue_limit: Annotated[int | None, typer.Option(help="How many requests may wait before 503.")] = None,
     max_batch: Annotated[int | None, typer.Option(help="Most sequences in a step, samples in a batch.")] = None,
     max_wait: Annotated[str | None, typer.Option(metavar="D", help="How long a batch waits to fill.")] = None,
+    prefix_cache: Annotated[
+        bool, typer.Option("--prefix-cache", help="Reuse the KV blocks of equal prompt beginnings (llm).")
+    ] = False,
     synchronise: Annotated[int | None, typer.Option(help="Each request holds N samples: one batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
 ) -> None:
@@ -63,6 +66,8 @@ def serve(
     for flag, value in {**single, "--seed": seed}.items():
         if value is not None:
             arguments += [flag, str(value)]
+    if prefix_cache:
+        arguments.append("--prefix-cache")
     for text in fault or []:
         arguments += ["--fault", text]
     sys.stdout.flush()

@@ -44,6 +44,8 @@ from plimsoll.slo.verdict import counts as slo_counts
 
 _TEXT = 300
 #: Only where a protocol asks for usage by an option of ours, and it was switched off.
+#: Prompts whose tokens differ by more than this share from the plan's are told of.
+_TOKENS_APART = 0.1
 _ASK = ". Ask the server for it: leave target.options.include_usage on"
 UNKNOWN = "not calibrated on this machine: run `plimsoll calibrate`"
 _BEYOND = "the calibration covers less load than this run's (see the warnings)"
@@ -186,7 +188,7 @@ def warnings_part(
         found.append(
             f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")
         )
-    found += _token_warnings(counts, options.get("include_usage") is False)
+    found += _token_warnings(counts, options.get("include_usage") is False) + _other_tokens(judged.facts)
     if options.get("request_id", True) and counts.all_empty_400:
         found.append(
             "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "
@@ -197,6 +199,17 @@ def warnings_part(
             how = "they are not in its percentiles" if name != "ttft" else "they rank as infinitely slow"
             found.append(f"{metric.missing} successful requests have no {name}: {how}")
     return [*found, *steady_notes]
+
+
+def _other_tokens(facts: GeneratorFacts) -> list[str]:
+    """The prompts had another length than planned, by the endpoint's own count."""
+    planned, told = facts.planned_tokens, facts.told_tokens
+    if not planned or abs(told / planned - 1) <= _TOKENS_APART:
+        return []
+    return [
+        f"prompts had {told / planned:.3g} times the tokens of the plan: {told:,} by the endpoint's count, {planned:,} "
+        "planned. Its tokenizer is another one: measure with --calibrate-tokens, or set source.tokens_per_word"
+    ]
 
 
 def _token_warnings(counts: slo_counts.Counts, usage_off: bool) -> list[str]:

@@ -37,7 +37,7 @@ Said = Mapping[str, Sequence[str | float | None]]
 
 class PayloadSource(Protocol):
     """A finite, seeded library of samples, indexable in any order. One that was made with the keys of labels has
-    ``labels``, a ``Said`` of those keys.
+    ``labels``, a ``Said`` of those keys; one that knows how long its prompts are has ``lengths(payload_ix)``.
     """
 
     def __len__(self) -> int: ...

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from plimsoll.documents import files
 from plimsoll.scenarios.samples.payload import Payload, Said, require_index
 from plimsoll.scenarios.samples.recording import Spool
@@ -40,7 +43,7 @@ class PayloadFile:
         self._stamp = self._found()
         self._kept: list[Payload] | None = [] if self._stamp[0] <= KEPT else None
         self._held, self._places = array("q"), Spool()
-        self._n = 0
+        self._n, self._lengths = 0, array("i")
         self.filtered: dict[str, int] = {}
 
     def _found(self) -> tuple[int, int]:
@@ -53,6 +56,7 @@ class PayloadFile:
     def add(self, begin: int, n: int, payload: Payload) -> None:
         """The next one, of the ``n`` bytes from ``begin`` on."""
         self._n += 1
+        self._lengths.append(payload.n_in)
         if self._kept is not None:
             self._kept.append(payload)
             return
@@ -63,6 +67,10 @@ class PayloadFile:
     def _spool(self) -> None:
         self._places.add(self._held.tobytes())
         self._held = array("q")
+
+    def lengths(self, payload_ix: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """int64[n]: ``n_in`` of these."""
+        return np.frombuffer(self._lengths, np.intc)[payload_ix].astype(np.int64)
 
     def payload(self, index: int) -> Payload:
         """Raises ScenarioError where the file was changed."""

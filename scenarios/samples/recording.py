@@ -261,6 +261,11 @@ class Recording:
         size = self._row.itemsize
         return np.frombuffer(self._rows.read(begin * size, (end - begin) * size), self._row)
 
+    def lengths(self, rows: IntArray) -> IntArray:
+        """``n_in`` of these rows, in any order."""
+        found: IntArray = self._rows.mapped(self._row)["n_in"][rows].astype(np.int64)
+        return found
+
     def rows(self, begin: int = 0, end: int | None = None) -> Trace:
         """This part of it."""
         found = self._read(begin, len(self) if end is None else min(end, len(self)))

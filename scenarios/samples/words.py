@@ -68,3 +68,13 @@ def text(seed: int, length: int, unit: Literal["tokens", "bytes"], tokens_per_wo
         return " ".join(drawn(rng, max(1, round(length / tokens_per_word))))
     # A word and its space are at least 4 bytes, so this many words always reach the length.
     return " ".join(drawn(rng, length // 4 + 1))[:length]
+
+
+#: Bytes of a marker: about four words, of which there are 10^11.
+MARKER = 24
+
+
+def marked(prompt: str, seed: int) -> str:
+    """``prompt`` with words of this seed in place of its first bytes: as long as before."""
+    marker = text(seed, min(MARKER, len(prompt)), "bytes", 1)
+    return marker + prompt[len(marker) :]

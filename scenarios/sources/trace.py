@@ -8,16 +8,22 @@ as many. Sample i + n k, of a trace of n rows, is copy k of row i: as long, with
 ``share_depth`` tokens.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from operator import not_
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
+from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
 from plimsoll.scenarios.samples.payload import Payload, require_index
-from plimsoll.scenarios.samples.recording import Recording
+from plimsoll.scenarios.samples.prefixes import Chain
+from plimsoll.scenarios.samples.recording import Recording, Trace
 from plimsoll.scenarios.samples.reshaping import SHARED_TOKENS
 from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.samples.words import text
@@ -50,6 +56,9 @@ class TraceSource(BaseModel):
         description="Copies of a prompt begin alike up to here, in tokens, to whole blocks.",
     )
     tokens_per_word: float = Field(default=1.3, gt=0.1, le=20, description="Of the endpoint's tokenizer, about.")
+    added_tokens: int = Field(
+        default=0, ge=0, le=100_000, description="What the endpoint adds to each prompt (a template).", exclude_if=not_
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +72,57 @@ class _Prompts:
     def __len__(self) -> int:
         return len(self.recording) * self.params.copies
 
+    @property
+    def shares(self) -> bool:
+        """The recording tells what prompts had in common."""
+        return self.recording.blocks
+
     def payload(self, index: int) -> Payload:
         require_index(index, len(self))
-        copy, number = divmod(index, len(self.recording))
-        row, params = self.recording.rows(number, number + 1), self.params
-        new, kept = (f" copy {copy}" if copy else ""), params.share_depth // self.recording.block_tokens
-        n_in, unit = int(row.n_in[0]), params.unit
-        if n_in < 0 and row.bytes_in is not None and row.bytes_in[0] >= 0:  # a log knows bodies only
-            length, unit = max(int(row.bytes_in[0]), 1), "bytes"
-        else:
-            n_in = length = _length(n_in, params.prompt_tokens, params.max_prompt_tokens)
+        row, params = self._row(index), self.params
+        length, unit = self._length(row)
+        texts = [
+            self._text(f"row {index}" if name is None else f"block {name}", tokens, unit)
+            for name, tokens in self._parts(row, max(length - params.added_tokens, 1), index)
+        ]
         unknown = -1 if params.output_tokens is None else params.output_tokens
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
-        ids = row.blocks[0] if row.blocks is not None else ()
-        parts, left = [], length
-        for place, block in enumerate(ids):
-            if left <= 0:
-                break
-            name = f"block {block}{new if place >= kept else ''}"
-            parts.append(self._text(name, min(left, self.recording.block_tokens), unit))
-            left -= self.recording.block_tokens
-        if left > 0:
-            parts.append(self._text(f"row {index}", left, unit))
         glue = " " if unit == "tokens" else ""
-        return Payload(prompt=glue.join(parts), n_in=n_in, max_output_tokens=n_out)
+        n_in = length if unit == params.unit else -1  # a log knows bodies only
+        return Payload(prompt=glue.join(texts), n_in=n_in, max_output_tokens=n_out)
+
+    def chain(self, index: int) -> Chain:
+        """Its blocks, and what they leave of its length."""
+        row = self._row(index)
+        return self._parts(row, self._length(row)[0], index)
+
+    def lengths(self, payload_ix: IntArray) -> IntArray:
+        """``n_in`` of these."""
+        n_in, params = self.recording.lengths(payload_ix % len(self.recording)), self.params
+        n_in = np.where(n_in < 0, params.prompt_tokens, np.maximum(n_in, 1))
+        return n_in if params.max_prompt_tokens is None else np.minimum(n_in, params.max_prompt_tokens)
+
+    def _row(self, index: int) -> Trace:
+        number = index % len(self.recording)
+        return self.recording.rows(number, number + 1)
+
+    def _length(self, row: Trace) -> tuple[int, Literal["tokens", "bytes"]]:
+        n_in, params = int(row.n_in[0]), self.params
+        if n_in < 0 and row.bytes_in is not None and row.bytes_in[0] >= 0:
+            return max(int(row.bytes_in[0]), 1), "bytes"
+        return _length(n_in, params.prompt_tokens, params.max_prompt_tokens), params.unit
+
+    def _parts(self, row: Trace, length: int, index: int) -> list[tuple[str | None, int]]:
+        """So many tokens of a row, by block; blocks of a copy have names of their own behind the shared depth."""
+        copy, size = index // len(self.recording), self.recording.block_tokens
+        kept = self.params.share_depth // size
+        parts: list[tuple[str | None, int]] = []
+        for place, block in enumerate(row.blocks[0] if row.blocks is not None else ()):
+            if length <= 0:
+                break
+            parts.append((f"{block} copy {copy}" if copy and place >= kept else f"{block}", min(length, size)))
+            length -= size
+        return [*parts, (None, length)] if length > 0 else parts
 
     def _text(self, name: str, length: int, unit: Literal["tokens", "bytes"]) -> str:
         return text(child(self.seed, name), length, unit, self.params.tokens_per_word)

@@ -30,7 +30,7 @@ RESERVED = frozenset(
             "status",
             "code",
         ),
-        *("prompt_tokens", "output_tokens", "admitted", "refused", "code"),
+        *("prompt_tokens", "output_tokens", "admitted", "refused", "ideal_cached_tokens"),
         *("tries", "hedge", "hedges", "wasted_tokens", "degraded"),
     )
 )

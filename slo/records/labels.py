@@ -29,6 +29,9 @@ COLUMNS_OF: Mapping[str, str] = MappingProxyType(
 )
 #: Of these the ones that are numbers, whatever their values look like.
 NUMBERS = ("session", "turn", "attempt")
+#: Prompt tokens that the endpoint had in a cache, and those that a cache without limit would have had; of every row
+#: in the endpoint's own tokens.
+CACHED, IDEAL = "cached_tokens", "ideal_cached_tokens"
 #: A column of any other label is called so.
 PREFIX = "label_"
 #: More values than these are refused where rows are split by them.

@@ -46,7 +46,8 @@ class GeneratorFacts:
     without a row of any kind; ``account_faults``: what in the rows that came is not as the workers said; ``slots``: of
     each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run,
     when, and which rows that cost (None: nobody was); ``unreached``: turns of sessions that were never due, as the
-    session had ended before.
+    session had ended before; ``planned_tokens``: of the prompts that the endpoint counted as ``told_tokens``, by the
+    plan (0: it counted none, or the plan had no lengths).
     """
 
     open_loop: bool
@@ -98,10 +99,13 @@ class GeneratorFacts:
     account_faults: tuple[str, ...] = ()
     slots: tuple[int, ...] = ()
     unreached: int = 0
+    planned_tokens: int = 0
+    told_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        tokens = () if self.planned_tokens else ("planned_tokens", "told_tokens")  # nobody counted, or had a plan
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in tokens}
 
     @staticmethod
     def from_json(document: object) -> GeneratorFacts:

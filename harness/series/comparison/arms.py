@@ -23,8 +23,8 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 #: A comma separates settings only where a setting follows it, so that a URL or a fault may hold one.
 _COMMA = re.compile(r",(?=[a-z_]+(?:\.[A-Za-z0-9_-]+)?=)")
 
-#: Of the bundled server, those that are numbers.
-_WHOLE_SETTINGS = ("max_batch", "step_tokens", "kv_blocks", "threads", "queue_limit", "slots")
+#: Of the bundled server, those that are numbers, or true or false.
+_NO_TEXTS = ("max_batch", "step_tokens", "kv_blocks", "threads", "queue_limit", "slots", "prefix_cache")
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -43,6 +43,7 @@ class BundledServer(BaseModel):
     max_wait: str | None = Field(default=None, description="Longest that a batch fills (fixed outputs).")
     step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
     kv_blocks: Whole | None = None
+    prefix_cache: bool = Field(default=False, description="Reuse the KV blocks of equal prompt beginnings (llm).")
     threads: Whole | None = None
     queue_limit: Whole | None = None
     slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
@@ -58,8 +59,12 @@ class BundledServer(BaseModel):
         words: list[str] = []
         for name in type(self).model_fields:
             value = getattr(self, name)
+            flag = f"--{name.replace('_', '-')}"
+            if isinstance(value, bool):
+                words += [flag] * value
+                continue
             for item in value if isinstance(value, tuple) else () if value is None else (value,):
-                words += [f"--{name.replace('_', '-')}", str(item)]
+                words += [flag, str(item)]
         return tuple(words)
 
 
@@ -180,7 +185,7 @@ def _set(mapping: dict[str, Any], key: str, text: str) -> list[str]:
         return [f"{key}: {error}"] if error else []
     if key in BundledServer.model_fields:
         server = mapping.setdefault("server", {})
-        value, error = _yaml(text) if key in _WHOLE_SETTINGS else (text, None)
+        value, error = _yaml(text) if key in _NO_TEXTS else (text, None)
         server[key] = [*server.get(key, []), value] if key == "fault" else value
         return [f"{key}: {error}"] if error else []
     value, error = _yaml(text) if key in ("tls_verify", "price_per_hour", "gpus") else (text, None)

@@ -27,6 +27,8 @@ LOAD = (
     "rate", "concurrency", "prompt_tokens", "output_tokens", "arrival", "speed", "queries", "duration", "workers",
     "timeout",
 )  # fmt: skip
+#: Keys below the scenario's source: how many prompts, how often they repeat and begin alike.
+_SOURCE = "source."
 #: Those that say how it is addressed.
 TARGET = ("model", "protocol")
 #: The kind of scenario that a load is of, where the user names none.
@@ -58,7 +60,7 @@ class Variable:
     @property
     def is_load(self) -> bool:
         """Whether it changes what is sent; else it changes where it goes."""
-        return self.name in LOAD
+        return self.name in LOAD or self.name.startswith(_SOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +173,17 @@ def _variable(text: str) -> tuple[Variable | None, list[str]]:
 
 def _known(name: str) -> list[str]:
     group, dot, below = name.partition(".")
-    if name in LOAD or name in TARGET or (group == "option" and below):
+    if name in LOAD or name in TARGET or (group in ("option", "source") and below):
         return []
     if group == "server" and below in BundledServer.model_fields:
         return []
     if group == "server" and dot:
         return [f"the bundled server has no {below!r}. Known: {', '.join(BundledServer.model_fields)}"]
     known = ", ".join((*LOAD, *TARGET))
-    return [f"{name!r} can't be varied. Known: {known}, option.NAME, and server.NAME of the bundled server"]
+    return [
+        f"{name!r} can't be varied. Known: {known}, source.KEY (source.count, source.shared.groups), option.NAME, and "
+        "server.NAME of the bundled server"
+    ]
 
 
 def _values(part: str, whole: bool) -> tuple[list[Value], list[str]]:

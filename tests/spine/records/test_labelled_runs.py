@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,10 @@ from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.plan.plan import Plan, QueryLabels
-from plimsoll.slo.records.labels import LabelTable
-from plimsoll.slo.records.records import Records, Status, concat, from_columns
+from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.samples.prefixes import Prefixed, Unlimited
+from plimsoll.slo.records.labels import NO_LABELS, LabelTable
+from plimsoll.slo.records.records import Records, Status, TokensFrom, concat, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 N, MS = 40, 1_000_000
@@ -48,15 +51,17 @@ def answered(plan: Plan, worker: int, workers: int, said: dict[str, list[str | i
     due = query * MS if plan.cyclic else np.repeat(mine.due_ns, lengths)
     n = len(query) - 2
     rows = from_columns(
-        n, query_id=query[:n], sample_ix=place[:n], payload_ix=plan.payload_ix[at][:n], due_ns=due[:n],
+        n, query_id=query[:n], sample_ix=place[:n], payload_ix=plan.payload_ix[at][:n], due_ns=due[:n], n_in=100,
         ready_ns=due[:n], sent_ns=due[:n], first_byte_ns=due[:n] + MS, done_ns=due[:n] + 2 * MS, worker=worker,
-        labels={name: (values * n)[:n] for name, values in said.items()},
+        n_in_from=int(TokensFrom.USAGE), labels={name: (values * n)[:n] for name, values in said.items()} or None,
     )  # fmt: skip
     warm = from_columns(1, query_id=[worker], phase=1, due_ns=-9, ready_ns=-9, sent_ns=-9, done_ns=-8, worker=worker)
     return concat([warm.with_columns(payload_ix=[2]), rows])
 
 
-def sealed(folder: Path, kind: str, said: list[dict[str, list[str | int | None]]]) -> tuple[Sealed, Plan]:
+def sealed(
+    folder: Path, kind: str, said: list[dict[str, list[str | int | None]]], source: PayloadSource | None = None
+) -> tuple[Sealed, Plan]:
     scenario, plan = planned(kind)
     directory = rundir.create(folder)
     members = []
@@ -73,7 +78,7 @@ def sealed(folder: Path, kind: str, said: list[dict[str, list[str | int | None]]
     planned_rows = 0 if plan.cyclic else plan.n_samples
     facts = GeneratorFacts(open_loop=plan.open_loop, planned=planned_rows, n_workers=len(said), kernel_reads=N)
     tenants = LabelTable.of({"tenant": TENANTS})
-    return seal(directory, manifest, scenario.to_mapping(), plan, members, facts, payloads=tenants), plan
+    return seal(directory, manifest, scenario.to_mapping(), plan, members, facts, payloads=tenants, source=source), plan
 
 
 def texts(records: Records, label: str) -> list[str | int | None]:
@@ -122,3 +127,34 @@ def test_an_altered_label_is_noticed(tmp_path: Path, column: str) -> None:
     pq.write_table(table.set_column(table.column_names.index(column), column, moved), path)
     faults = open_sealed(tmp_path / "r").facts.plan_faults
     assert any(column in text for text in faults), faults
+
+
+def alike(n: int = 3) -> PayloadSource:
+    """A source of prompts of 50 tokens, the first 40 of which are those of one of two groups."""
+    source = {"kind": "synthetic_text", "count": n, "prompt_tokens": 10, "shared": {"groups": 2, "tokens": 40}}
+    return spec.parse({"kind": "server", "source": source}).source_object()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_say_what_a_cache_without_limit_would_have_had(tmp_path: Path, kind: str) -> None:
+    source = alike()
+    found, _ = sealed(tmp_path / "r", kind, [{}, {}], source)
+    records = found.records
+    shares = Unlimited(cast(Prefixed, source)).shares(records["payload_ix"])
+    n_in = records["n_in"]
+    wanted = [None if tokens < 0 else round(share * tokens) for share, tokens in zip(shares, n_in, strict=True)]
+    assert texts(records, "ideal_cached_tokens") == wanted
+    assert {*wanted} == {None, 80, 100}  # the warm-up, whose prompt nobody counted, had sent the first
+    assert np.array_equal(open_sealed(found.directory.path).records["n_in"], n_in)
+    assert open_sealed(found.directory.path).facts == found.facts
+    assert not found.facts.plan_faults
+
+
+def test_the_endpoints_count_of_prompts_is_held_against_the_plans(tmp_path: Path) -> None:
+    found, _ = sealed(tmp_path / "r", "open", [{}], alike())
+    told = found.records.in_measure & (found.records["n_in_from"] == TokensFrom.USAGE)
+    assert (found.facts.planned_tokens, found.facts.told_tokens) == (50 * told.sum(), 100 * told.sum())
+    plain, _ = sealed(tmp_path / "p", "open", [{}])
+    assert (plain.facts.planned_tokens, plain.facts.told_tokens) == (0, 0)
+    assert "told_tokens" not in plain.facts.to_json()
+    assert "ideal_cached_tokens" not in (plain.records.labels or NO_LABELS).columns

@@ -119,7 +119,8 @@ def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_answer(name: str) -> None:
     records = rows_of(ANSWERS[name])
     assert records["status"].tolist() == [Status.OK, Status.OK]
-    said = {**TIMES[name], **TOKENS[name], "lag": "2", "generator_lag": "1", "error": "0", "connect": "free"}
+    always = {"lag": "2", "generator_lag": "1", "error": "0", "connect": "free", "cached_share": "-"}
+    said = {**TIMES[name], **TOKENS[name], **always}
     assert set(said) - {"what comes", "tokens", "counted from"} == METRICS
     for metric, indicator in CATALOGUE.items():
         assert cell(records, 1, indicator) == expected(said[metric]), metric
@@ -136,7 +137,7 @@ def test_a_failure(name: str) -> None:
     said = FAILED[name]
     assert records["status"].tolist() == [Status.OK, Status[said["status"]]]
     assert records.texts("error")[1]
-    cells = {**dict.fromkeys(WORST, "inf"), **dict.fromkeys(NOTHING, "0"), "error": "1", **said}
+    cells = {**dict.fromkeys(WORST, "inf"), **dict.fromkeys(NOTHING, "0"), "error": "1", "cached_share": "-", **said}
     for metric, indicator in CATALOGUE.items():
         assert cell(records, 1, indicator) == expected(cells[metric]), metric
         assert not held(parse(limit(indicator)), records)[0][1], metric
@@ -206,14 +207,14 @@ def test_a_request_of_the_warm_up_has_no_value(name: str) -> None:
     for metric, indicator in CATALOGUE.items():
         found = measure(indicator, records)
         assert 1 not in found.row, metric
-        assert found.missing == (metric == "connect"), metric
+        assert found.missing == (metric in ("connect", "cached_share")), metric
 
 
 def test_every_case_has_its_row_and_every_row_its_case() -> None:
     assert list(TIMES) == list(TOKENS) == list(ANSWERS)
     assert list(FAILED) == list(FAILURES)
     named = {*WORST, *NOTHING, "error"}
-    assert named | {"itl", "lag", "generator_lag", "connect"} == METRICS
+    assert named | {"itl", "lag", "generator_lag", "connect", "cached_share"} == METRICS
 
 
 def test_tpot_of_the_tables_is_what_its_formula_gives() -> None:

@@ -35,7 +35,9 @@ def streamed(n: int = 1, **columns: object) -> Records:
         "due_ns": 0, "ready_ns": 1 * MS, "sent_ns": 2 * MS, "headers_ns": 10 * MS, "first_byte_ns": 10 * MS,
         "first_token_ns": 20 * MS, "first_answer_ns": 24 * MS, "last_token_ns": 34 * MS, "done_ns": 40 * MS,
         "connect_ns": 500_000, "n_out": 3, "n_in": 5, "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
-        "labels": {"tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n},
+        "labels": {
+            "tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n, "cached_tokens": [2] * n,
+        },
     }  # fmt: skip
     return from_columns(n, **(good | columns))  # type: ignore[arg-type]
 
@@ -144,6 +146,7 @@ class TestConformance:
         ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
         ("reader_in_time", [1.0]), ("attempts_per_request", [3]), ("retried", [1]), ("hedge_wins", [1]),
         ("wasted_tokens", [7]),
+        ("cached_share", [0.4]),
     ],
 )  # fmt: skip
 def test_each_formula_on_one_request(name: str, expected: list[float]) -> None:
@@ -156,6 +159,13 @@ def test_every_indicator_has_its_formula_tested_above() -> None:
     assert {case[0] for case in marks[0].args[1]} == {
         name for name, one in catalogue().items() if not one.live and one.scope != "query"
     }
+
+
+def test_a_cached_share_is_of_those_that_say_it_and_never_above_one() -> None:
+    some = streamed(4, n_in=[5, 0, 4, -1], labels={"cached_tokens": [0, 1, 9, 3]})
+    found = measure(catalogue()["cached_share"], some)
+    assert (found.values.tolist(), found.missing) == ([0, 1], 2)
+    assert measure(catalogue()["cached_share"], some.labelled(None)).n == 0
 
 
 def test_a_one_token_answer_is_outside_tpot() -> None:

@@ -56,6 +56,8 @@ def test_a_bundled_arm_says_how_its_server_is_started() -> None:
     assert errors == []
     assert arm.flags()["url"] is None
     assert arm.server.arguments() == ("--ttft", "60ms", "--fault", "stall=at:5s,for:2s", "--max-batch", "4")
+    arms, errors = read_arms(["on=bundled,prefix_cache=true", "off=bundled,prefix_cache=false"])
+    assert (errors, [arm.server.arguments() for arm in arms]) == ([], [("--prefix-cache",), ()])
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_without_a_calibration_it_is_one_worker() -> None:
 
 
 def test_a_machine_without_calibration_is_not_nagged() -> None:
-    found = host_check.check_host(job(kind="server", rate=5000.0), WIDE)
+    found = host_check.check_host(job(kind="server", rate=5000.0, **{"source.count": 50_000}), WIDE)
     assert found.warnings == ()
     assert "not calibrated" in found.manifest["calibration"]["note"]
 
@@ -354,3 +354,20 @@ def test_other_shortages_keep_their_own_next_step() -> None:
     (said,) = exhaustion({text: 7}, opened=20_007, seconds=1.0, host=HOST)
     assert said == f"7 connections failed on this host, not at the endpoint: {text}"
     assert "ulimit -n" in said
+
+
+# -- the data ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_sends_each_prompt_again_and_again_says_that_caches_are_warm(tmp_path: Path) -> None:
+    def said(**flags: Any) -> list[str]:
+        shutil.rmtree("out", ignore_errors=True)
+        flags = {"kind": "server", "arrival": "constant", "rate": 100.0, "protocol": "openai-chat", **flags}
+        return [text for text in host_check.check_host(job(**flags), WIDE).warnings if "source.count" in text]
+
+    [text] = said(queries=5120)
+    assert text.startswith("source.count: 512 prompts for 5,120 requests: each is sent 10 times")
+    assert said(queries=2000) == []
+    assert said(queries=5120, **{"source.count": 5000}) == []
+    assert len(said(kind="concurrency", rate=None, arrival=None, concurrency=2, queries=5120)) == 1
+    assert said(kind="concurrency", rate=None, arrival=None, concurrency=2, duration="1h", queries=1) == []  # who knows

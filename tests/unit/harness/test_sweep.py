@@ -50,6 +50,12 @@ def test_values_are_lists_and_ranges_in_ascending_order(text: str, values: tuple
     assert grid(text).variables[0].values == values
 
 
+def test_how_often_prompts_repeat_is_load_and_a_prefix_cache_is_the_servers() -> None:
+    made = grid("source.shared.groups=1..64*8", "server.prefix_cache=true,false")
+    assert [level.flags for level in made.levels(kind_given=True)] == [{"source.shared.groups": n} for n in (1, 8, 64)]
+    assert [arm.server.arguments() for arm in made.arms(bundled=True)] == [("--prefix-cache",), ()]
+
+
 def test_curves_run_along_the_rate_else_the_concurrency_else_the_first_number() -> None:
     assert grid("prompt_tokens=1,2", "rate=1,2").x == "rate"
     assert grid("prompt_tokens=1,2", "concurrency=1,2").x == "concurrency"
@@ -91,6 +97,7 @@ def test_settings_too_long_for_a_folder_are_numbered() -> None:
         (("rate",), "no values"),
         (("rate=",), "no values"),
         (("speeed=1,2",), "can't be varied. Known: rate"),
+        (("source.=1,2",), "can't be varied. Known: rate"),
         (("server.speed=1",), "has no 'speed'. Known: ttft"),
         (("rate=1..5",), "is no range"),
         (("rate=5..1*2",), "never gets"),
