@@ -18,7 +18,7 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec
 from plimsoll.harness.wire import framing, pointer
-from plimsoll.scenarios.text.labels import of_answers
+from plimsoll.scenarios.text.labels import fallback_of, of_answers, origin_of
 
 #: Characters of a value that are kept.
 LONGEST = 200
@@ -33,18 +33,25 @@ _Pieces = Callable[[Exchange, bytes], Iterator[Any]]
 
 class Capture:
     """The labels of one worker's answers. ``framed``: how a stream is framed, where the target's options say it;
-    ``fields`` gives the messages of an answer that is no JSON as if it were, the last first.
+    ``fields`` gives the messages of an answer that is no JSON as if it were, the last first; ``degraded``: what tells
+    an answer of a fallback.
     """
 
-    def __init__(self, labels: Mapping[str, str], framed: str = "", fields: Fields | None = None) -> None:
+    def __init__(
+        self, labels: Mapping[str, str], framed: str = "", fields: Fields | None = None, degraded: str | None = None
+    ) -> None:
         pieces = partial(_values, framed=framed) if fields is None else lambda exchange, needle: fields(exchange)
         self._find = {name: _finder(*place, pieces) for name, place in of_answers(labels).items()}
+        self._degraded, self._fallback = None, ""
+        if degraded is not None:
+            place, self._fallback = fallback_of(degraded)
+            self._degraded = _finder(*origin_of(place), pieces)
         self._shown: dict[str, dict[str, str]] = {name: {} for name in self._find}
         self._left = CHARS
         self._dropped = Counter[str]()
 
     def __bool__(self) -> bool:
-        return bool(self._find)
+        return bool(self._find) or self._degraded is not None
 
     def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         """``settle``, and then read the labels."""
@@ -54,6 +61,10 @@ class Capture:
             labels = exchange.labels = exchange.labels or {}
             for name, find in self._find.items():
                 labels[name] = self._kept(name, find(exchange))
+            if self._degraded is not None and exchange.status == outcome.OK:
+                found = self._degraded(exchange) or ""
+                wanted = self._fallback
+                labels["degraded"] = int(found == wanted if wanted else found not in ("", "0", "false"))
 
         return settle_and_read
 

@@ -166,7 +166,8 @@ class Worker:
         client = client_of(self._spec, clock, self._scenario)
         load, fingerprint = self._load(client)
         outputs, framed = self._outputs(), str(self._spec["target"]["options"].get("framing", ""))
-        capture = Capture(self._scenario.labels or {}, framed, getattr(client, "fields", None))
+        fields, degraded = getattr(client, "fields", None), self._scenario.degraded
+        capture = Capture(self._scenario.labels or {}, framed, fields, degraded)
         looked_into = outputs is not None or bool(capture)
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), looked_into)
         await (native or client).open(connections_ahead(load.plan))

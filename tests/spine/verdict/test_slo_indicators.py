@@ -35,7 +35,8 @@ def streamed(n: int = 1, **columns: object) -> Records:
         "due_ns": 0, "ready_ns": 1 * MS, "sent_ns": 2 * MS, "headers_ns": 10 * MS, "first_byte_ns": 10 * MS,
         "first_token_ns": 20 * MS, "first_answer_ns": 24 * MS, "last_token_ns": 34 * MS, "done_ns": 40 * MS,
         "connect_ns": 500_000, "n_out": 3, "n_in": 5, "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
-        "labels": {"tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n},
+        "labels": {"tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n}
+        | {"degraded": [1] * n},
     }  # fmt: skip
     return from_columns(n, **(good | columns))  # type: ignore[arg-type]
 
@@ -138,7 +139,7 @@ class TestConformance:
         ("lag", [2 * MS]), ("generator_lag", [1 * MS]), ("connect", [500_000]), ("output_tokens", [3]),
         ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
         ("reader_in_time", [1.0]), ("attempts_per_request", [3]), ("retried", [1]), ("hedge_wins", [1]),
-        ("wasted_tokens", [7]),
+        ("wasted_tokens", [7]), ("degraded", [1]),
     ],
 )  # fmt: skip
 def test_each_formula_on_one_request(name: str, expected: list[float]) -> None:
