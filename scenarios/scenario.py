@@ -37,7 +37,7 @@ from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sourc
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
-from plimsoll.scenarios.text.labels import Labels, of_source
+from plimsoll.scenarios.text.labels import Fallback, Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold.
@@ -188,6 +188,10 @@ class Scenario(BaseModel):
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
     )
 
+    degraded: Fallback | None = Field(
+        default=None, description="What tells degraded answers: header x-fallback, or body $.model = small-model."
+    )
+
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:
         if self.mode == "accuracy" and self.kind == "replay":
@@ -320,7 +324,7 @@ class Scenario(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
         found = self.model_dump(mode="json", by_alias=True, exclude={"mix"})
-        for name in ("labels", "client"):  # files of runs without stay as they were
+        for name in ("labels", "client", "degraded"):  # files of runs without stay as they were
             if found[name] is None:
                 del found[name]
         if self.mix:

@@ -20,7 +20,7 @@ from plimsoll.harness.transport.client import ProtocolSpec
 from plimsoll.harness.transport.held import WORST, reading, text_cost
 from plimsoll.harness.transport.rpc.call import messages_of
 from plimsoll.harness.wire import framing, pointer
-from plimsoll.scenarios.text.labels import of_answers
+from plimsoll.scenarios.text.labels import fallback_of, of_answers, origin_of
 
 #: Characters of a value that are kept.
 LONGEST = 200
@@ -34,20 +34,26 @@ _Pieces = Callable[[Exchange, bytes], Iterator[Any]]
 
 class Capture:
     """The labels of one worker's answers. ``framed``: how a stream is framed, where the target's options say it;
-    ``response``: the type of a gRPC answer's messages.
+    ``response``: the type of a gRPC answer's messages; ``degraded``: what tells an answer of a fallback.
     """
 
-    def __init__(self, labels: Mapping[str, str], framed: str = "", response: Any = None) -> None:
+    def __init__(
+        self, labels: Mapping[str, str], framed: str = "", response: Any = None, degraded: str | None = None
+    ) -> None:
         pieces: _Pieces = partial(_values, framed=framed, most=reading())
         if response is not None:
             pieces = partial(_messages, response)
         self._find = {name: _finder(*place, pieces) for name, place in of_answers(labels).items()}
+        self._degraded, self._fallback = None, ""
+        if degraded is not None:
+            place, self._fallback = fallback_of(degraded)
+            self._degraded = _finder(*origin_of(place), pieces)
         self._shown: dict[str, dict[str, str]] = {name: {} for name in self._find}
         self._left = CHARS
         self._dropped = Counter[str]()
 
     def __bool__(self) -> bool:
-        return bool(self._find)
+        return bool(self._find) or self._degraded is not None
 
     def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         """``settle``, and then read the labels."""
@@ -57,6 +63,10 @@ class Capture:
             labels = exchange.labels = exchange.labels or {}
             for name, find in self._find.items():
                 labels[name] = self._kept(name, find(exchange))
+            if self._degraded is not None and exchange.status == outcome.OK:
+                found = self._degraded(exchange) or ""
+                wanted = self._fallback
+                labels["degraded"] = int(found == wanted if wanted else found not in ("", "0", "false"))
 
         return settle_and_read
 

@@ -193,7 +193,8 @@ class Worker:
         client = client_of(self._spec, clock, self._scenario)
         load, fingerprint = self._load(client, clock)
         outputs, framed = self._outputs(), str(self._spec["target"]["options"].get("framing", ""))
-        capture = Capture(self._scenario.labels or {}, framed, getattr(client, "response", None))
+        response, degraded = getattr(client, "response", None), self._scenario.degraded
+        capture = Capture(self._scenario.labels or {}, framed, response, degraded)
         looked_into = outputs is not None or bool(capture)
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), looked_into)
         await (native or client).open(connections_ahead(load.plan))

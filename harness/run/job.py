@@ -43,6 +43,7 @@ from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
+from plimsoll.scenarios.text.labels import fallback_of
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import objective
@@ -183,13 +184,17 @@ def _job(
     return Job(scenario, _public(scenario, hidden), first.target, directory, shown, both, classes=jobs)
 
 
+#: What of the scenario is held against its protocol, beside the target.
+_KEYS = r"labels\.|client\.|degraded:"
+
+
 def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
     """Errors of the target at ``where`` with the flag that gave what is wrong, or with the file and the line."""
     found: list[str] = []
     options = flags.get("options") or {}
     for text in errors:
         begin = re.match(rf"{re.escape(where)}: ?target\.(\w+)(?:\.(\w+))?", text)
-        if begin is None and name is not None and text.startswith((f"{where}:labels.", f"{where}:client.")):
+        if begin is None and name is not None and re.match(_KEYS, text.removeprefix(f"{where}:")):
             written = document(name)
             found += written.placed([written.where + text[len(where) :]])
         elif begin is None:
@@ -349,6 +354,9 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
     if spoken is None:
         return []
     found = mistakes(scenario.labels or {}, spoken)
+    if scenario.degraded is not None:
+        wrong = mistakes({"degraded": fallback_of(scenario.degraded)[0]}, spoken)
+        found += [text.removeprefix("labels.") for text in wrong]
     section = scenario.client
     if section is not None and not spoken.repeats:
         able = "a protocol over HTTP/1.1 (openai-chat, http, tgi, ...)"

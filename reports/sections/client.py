@@ -42,7 +42,7 @@ class Refusals(BaseModel, frozen=True, extra="forbid"):
 
 
 class ClientPart(BaseModel, frozen=True, extra="forbid"):
-    """Requests and the attempts that were made of them. A request that was never sent has none."""
+    """Requests, those that were never taken up left out, and the attempts that were made of them."""
 
     requests: int
     attempts: int
@@ -61,9 +61,11 @@ class ClientPart(BaseModel, frozen=True, extra="forbid"):
 def client_part(run: JudgedRun) -> ClientPart | None:
     """None: the client has no habits, and nobody was told to wait."""
     records, rows = run.records, run.records.measured()
+    buckets = buckets_of(rows) if len(rows) else None
+    rows = rows.select(rows["status"] != Status.UNSENT)
     tries = rows.label("tries")
     known = records.labels is not None and not {"tries", "retry_after"}.isdisjoint(records.labels.columns)
-    if not known or not len(rows):
+    if not known or buckets is None or not len(rows):
         return None
     wire = records.select((records["phase"] == Phase.ATTEMPT) | (records.in_measure & (records.label("tries") <= 1)))
     wire = wire.select(wire["sent_ns"] >= 0)
@@ -71,7 +73,6 @@ def client_part(run: JudgedRun) -> ClientPart | None:
     wasted = int(np.maximum(rows.label("wasted_tokens"), 0).sum())
     made = wasted + int(np.maximum(rows["n_out"], 0).sum())
     counts = np.bincount(np.maximum(tries[rows.ok], 1)).tolist()
-    buckets = buckets_of(rows)
     begun = rows["sent_ns"][rows["sent_ns"] >= 0]
     return ClientPart(
         requests=len(rows),

@@ -44,6 +44,7 @@ _SECRET = frozenset(
 )
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,256}")
+_FALLBACK = "header x-fallback, or body $.model = small-model"
 _EXAMPLE = "Write it like: header x-served-by, trailer x-version, body $.model or source tenant"
 
 
@@ -76,6 +77,25 @@ def _named(name: str) -> str:
 def _placed(text: str) -> str:
     origin_of(text)
     return text
+
+
+def fallback_of(text: str) -> tuple[str, str]:
+    """Where an answer says that it is degraded, and the value that says so; "": any but 0 and false. Raises
+    ValueError.
+    """
+    place, _, value = (part.strip() for part in text.partition(" = "))
+    if origin_of(place)[0] == "source":
+        raise ValueError(f"{text[:80]!r}: an answer says that it is degraded, no data set. Write it like {_FALLBACK}")
+    return place, value
+
+
+def _fallback(text: str) -> str:
+    fallback_of(text)
+    return text
+
+
+#: A pydantic field that says how degraded answers are told.
+Fallback = Annotated[str, AfterValidator(_fallback)]
 
 
 def _few(labels: Mapping[str, str]) -> Mapping[str, str]:

@@ -263,3 +263,16 @@ def test_warm_up_is_tried_again_too_and_has_rows_of_requests_alone() -> None:
         (Phase.WARMUP, OK, 2),
         (Phase.MEASURE, OK, 1),
     ]
+
+
+def test_hedges_go_to_their_own_url_as_encoded_for_it_and_are_dropped_there() -> None:
+    for quick in (20 * MS, 900 * MS):
+        world = World(lambda query, k: (400 * MS, 500 * MS, OK), hedge={"after": "200ms"})
+        other = Server(world.clock, lambda query, k, quick=quick: (quick, quick + MS, OK))  # type: ignore[misc]
+        world.habits.other = other
+        world.issuer._load = Load(cut(open_plan([0])), None, [("here", "there")], "run")
+        world.run()
+        assert [(one.request, len(server.dropped)) for server in (world.server, other) for one in server.sent] == [
+            ("here", int(quick < 200 * MS)),
+            ("there", int(quick > 200 * MS)),
+        ]

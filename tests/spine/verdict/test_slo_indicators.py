@@ -37,6 +37,7 @@ def streamed(n: int = 1, **columns: object) -> Records:
         "connect_ns": 500_000, "n_out": 3, "n_in": 5, "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
         "labels": {
             "tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n, "cached_tokens": [2] * n,
+            "degraded": [1] * n,
         },
     }  # fmt: skip
     return from_columns(n, **(good | columns))  # type: ignore[arg-type]
@@ -145,8 +146,7 @@ class TestConformance:
         ("lag", [2 * MS]), ("generator_lag", [1 * MS]), ("connect", [500_000]), ("output_tokens", [3]),
         ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
         ("reader_in_time", [1.0]), ("attempts_per_request", [3]), ("retried", [1]), ("hedge_wins", [1]),
-        ("wasted_tokens", [7]),
-        ("cached_share", [0.4]),
+        ("wasted_tokens", [7]), ("cached_share", [0.4]), ("degraded", [1]),
     ],
 )  # fmt: skip
 def test_each_formula_on_one_request(name: str, expected: list[float]) -> None:

@@ -46,6 +46,33 @@ def test_a_header_is_the_first_of_its_name_and_a_trailer_the_last() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fallback", "value", "told"),
+    [
+        ("header x-fallback", "yes", 1), ("header x-fallback", "false", 0), ("header x-fallback", "0", 0),
+        ("header x-fallback", None, 0), ("header x-fallback = old", "old", 1), ("header x-fallback = old", "no", 0),
+        ("body $.model = small", None, 1), ("body $.model = large", None, 0),
+    ],
+)  # fmt: skip
+def test_an_answer_is_degraded_where_it_says_so_and_a_failure_is_neither(
+    fallback: str, value: str | None, told: int
+) -> None:
+    headers = [(b"x-fallback", value.encode())] if value is not None else []
+    capture = Capture({}, degraded=fallback)
+    assert capture
+    for status, expected in ((Status.OK, {"degraded": told}), (Status.HTTP, {})):
+        exchange = finished([b'{"model": "small"}'], headers=headers, content_type="application/json")
+        exchange.status = int(status)
+        capture.after(lambda _: None)(exchange)
+        assert exchange.labels == expected
+
+
+def test_a_fallback_that_no_answer_can_tell_is_refused() -> None:
+    for text, why in (("source tenant", "no data set"), ("cookie x", "names no header")):
+        with pytest.raises(ScenarioError, match=why):
+            spec.parse({"name": "s", "kind": "server", "degraded": text})
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [("m", "m"), (3, "3"), (1.5, "1.5"), (True, "true"), (None, None), ({"a": 1}, None), ([1], None), ("", None)],
 )
