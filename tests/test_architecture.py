@@ -184,10 +184,10 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: buys in docs/decisions.
 BUDGETS = {
     "plimsoll/documents": (381, 2),
-    "scenarios": (6518, 41),
-    "slo": (22480, 115),
-    "reports": (14077, 60),
-    "harness": (43170, 177),
+    "scenarios": (10597, 70),
+    "slo": (23756, 127),
+    "reports": (15014, 66),
+    "harness": (45916, 187),
     "reference_server": (16059, 70),
 }
 

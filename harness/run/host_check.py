@@ -87,8 +87,8 @@ def again_and_again(scenario: Scenario, plan: Extent) -> list[str]:
         return []
     return [
         f"source.count: {count:,} prompts for {requests:,} requests: each is sent {requests / count:.0f} times, so "
-        "that caches of prefixes and of answers are warm, which real traffic may not find. Give more prompts, or "
-        "say with source.repeat how many repeat"
+        "that caches of prefixes and of answers are warm, which real traffic may not find. Give more prompts, or say "
+        "with source.repeat how many repeat"
     ]
 
 
