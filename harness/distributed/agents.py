@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import plimsoll
-from plimsoll.harness.run.accounts import last_words
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.accounts import last_words
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 

@@ -41,7 +41,7 @@ from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run.crew import split_workers
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
-from plimsoll.harness.run.workforce import Member, OnStatus
+from plimsoll.harness.sealing.workforce import Member, OnStatus
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
 from plimsoll.scenarios.plan.blocks import Blocks, Survey
@@ -69,8 +69,8 @@ _PASSING = ("workers", "piece", "intervals", "alive")
 
 
 class Fleet:
-    """All agents of a run (``plimsoll.harness.run.workforce.Workforce``). The bridge is open already and is closed by
-    who opened it.
+    """All agents of a run (``plimsoll.harness.sealing.workforce.Workforce``). The bridge is open already and is closed
+    by who opened it.
 
     ``expected``: how many agents to wait for, ``patience_s`` at most; ``silence_s``: after so long without a word one
     is lost; ``lead_ns``: see ``LEAD_NS``; ``leave``: rows stay with the agents, who are asked about them.

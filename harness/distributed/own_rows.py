@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll.harness.distributed.fleet_messages import COUNTED
-from plimsoll.harness.run.accounts import ended, planned
-from plimsoll.harness.run.labelling import of_payloads
-from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, create, make_room, seal
-from plimsoll.harness.run.workforce import Member, deaths
+from plimsoll.harness.sealing.accounts import ended, planned
+from plimsoll.harness.sealing.labelling import of_payloads
+from plimsoll.harness.sealing.plan_file import Share
+from plimsoll.harness.sealing.workforce import Member, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Survey

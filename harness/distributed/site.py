@@ -39,16 +39,16 @@ from plimsoll.harness.host import limits
 from plimsoll.harness.host.manifest import build, host_facts, package_version
 from plimsoll.harness.process import outlet
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.accounts import account_of, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.coordinator import worker_spec
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.host_check import needed
 from plimsoll.harness.run.job import public_scenario, target_of
-from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.accounts import account_of, planned, start
+from plimsoll.harness.sealing.plan_file import Share
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.harness.secrecy.redaction import Guarded
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.blocks import Extent, Survey

@@ -38,12 +38,12 @@ from plimsoll.harness.generator.segments import dump_segment, load_segment, writ
 from plimsoll.harness.host import manifest
 from plimsoll.harness.process.vitals import Vitals
 from plimsoll.harness.run import rundir
-from plimsoll.harness.run.accounts import vitals_of
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.judged import judge, publish
 from plimsoll.harness.run.promises import Asked, Promises, keep, read_promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, seal
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.accounts import vitals_of
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.reports.parts.provenance import public_command
 from plimsoll.scenarios.loops import closed_plan

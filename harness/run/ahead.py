@@ -21,8 +21,8 @@ from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import hold
 from plimsoll.harness.process.writing import over, settle, write_json
-from plimsoll.harness.run import plan_file
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, write_scenario
+from plimsoll.harness.sealing import plan_file
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.slo.records.records import MOST_WORKERS

@@ -34,15 +34,15 @@ from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled as bundled_server
 from plimsoll.harness.run import mixture, originals
-from plimsoll.harness.run.accounts import ended, planned, start
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
-from plimsoll.harness.run.labelling import of_payloads
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
 from plimsoll.harness.run.token_calibration import measured
 from plimsoll.harness.run.watcher import Beginning, Watcher
-from plimsoll.harness.run.workforce import Member, Workforce, deaths
+from plimsoll.harness.sealing.accounts import ended, planned, start
+from plimsoll.harness.sealing.labelling import of_payloads
+from plimsoll.harness.sealing.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan import cancellation

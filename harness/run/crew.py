@@ -15,7 +15,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import load_segment
 from plimsoll.harness.process import child, writing
-from plimsoll.harness.run.workforce import Member, OnStatus, unready
+from plimsoll.harness.sealing.workforce import Member, OnStatus, unready
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey
 from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.slo.validity.generator import GeneratorFacts
@@ -29,7 +29,7 @@ LINE_LIMIT = 1 << 30
 
 
 class Crew:
-    """All workers of a run, as processes of this host (``plimsoll.harness.run.workforce.Workforce``)."""
+    """All workers of a run, as processes of this host (``plimsoll.harness.sealing.workforce.Workforce``)."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []

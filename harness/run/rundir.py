@@ -30,11 +30,12 @@ from plimsoll.harness.generator.segments import spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process import arrays
 from plimsoll.harness.process.writing import tidy, whole, write_json
-from plimsoll.harness.run import accounts, mixture, originals, plan_file, retention
-from plimsoll.harness.run.gathered import Gathered
-from plimsoll.harness.run.labelling import Known
-from plimsoll.harness.run.sealing import Missing, Rows
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.run import mixture, originals, retention
+from plimsoll.harness.sealing import accounts, plan_file
+from plimsoll.harness.sealing.gathered import Gathered
+from plimsoll.harness.sealing.labelling import Known
+from plimsoll.harness.sealing.sealing import Missing, Rows
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.payload import PayloadSource
@@ -146,9 +147,8 @@ def seal(
     pieces = plan if isinstance(plan, Blocks) else cut(plan)
     pieces = replace(pieces, known=pieces.extent())
     parts = [records for member in members for records in member.segments]
-    share = plan_file.Share.of(manifest)
+    share, width = plan_file.Share.of(manifest), max(1, pieces.extent().widest)
     mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
-    width = max(1, pieces.extent().widest)
     known = Known(mine, payloads, width, source)
     gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])

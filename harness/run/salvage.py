@@ -29,11 +29,8 @@ from plimsoll.documents.text import plain
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from plimsoll.harness.process.writing import whole, write_json
-from plimsoll.harness.run import ahead, mixture, plan_file
-from plimsoll.harness.run.accounts import ended, last_words
+from plimsoll.harness.run import ahead, mixture
 from plimsoll.harness.run.ahead import Begun
-from plimsoll.harness.run.labelling import read_again
-from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.rundir import (
     BEGUN,
     RunDirectory,
@@ -45,8 +42,12 @@ from plimsoll.harness.run.rundir import (
     seal,
     write_scenario,
 )
-from plimsoll.harness.run.sealing import made_up
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing import plan_file
+from plimsoll.harness.sealing.accounts import ended, last_words
+from plimsoll.harness.sealing.labelling import read_again
+from plimsoll.harness.sealing.plan_file import Share
+from plimsoll.harness.sealing.sealing import made_up
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan

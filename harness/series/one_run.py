@@ -42,7 +42,7 @@ from plimsoll.harness.run.promises import Promises, keep, kept
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, open_sealed
 from plimsoll.harness.run.watcher import Watcher
-from plimsoll.harness.run.workforce import Workforce
+from plimsoll.harness.sealing.workforce import Workforce
 from plimsoll.harness.series.publish import tell
 from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError

@@ -57,7 +57,7 @@ def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
 def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
     from plimsoll.harness.run.job import check_file
-    from plimsoll.harness.run.labelling import of_payloads
+    from plimsoll.harness.sealing.labelling import of_payloads
     from plimsoll.slo.records.labels import NO_LABELS
 
     with errors_too(json_):

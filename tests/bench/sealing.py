@@ -20,7 +20,7 @@ import numpy as np
 
 from plimsoll.harness.generator.segments import segment_name, write_segment
 from plimsoll.harness.run import rundir
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.spec import Scenario, with_flags
 from plimsoll.slo.records.records import IntArray, Records, from_arrays, from_columns

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll.harness.generator.segments import dump_segment, segment_name
-from plimsoll.harness.run import gathered, planned, rundir, sealing
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.run import rundir
+from plimsoll.harness.sealing import gathered, planned, sealing
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.slo.records import records as rec

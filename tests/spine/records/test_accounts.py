@@ -22,7 +22,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import SegmentWriter, read_segment, write_segment
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.scenario import parse

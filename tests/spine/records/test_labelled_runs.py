@@ -14,7 +14,7 @@ import pytest
 from plimsoll.harness.generator.segments import SegmentWriter
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.plan.plan import Plan, QueryLabels
 from plimsoll.scenarios.samples.payload import PayloadSource

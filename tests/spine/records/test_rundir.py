@@ -18,13 +18,13 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.outputs import gather, scores_of
 from plimsoll.harness.run import rundir
-from plimsoll.harness.run.gathered import Gathered
 from plimsoll.harness.run.judged import judge
-from plimsoll.harness.run.planned import END, MEASURED, Cursor
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
-from plimsoll.harness.run.sealing import Missing
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.gathered import Gathered
+from plimsoll.harness.sealing.planned import END, MEASURED, Cursor
+from plimsoll.harness.sealing.sealing import Missing
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.harness.series.one_run import _tidy
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.flags import with_flags

@@ -23,12 +23,12 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.generator.segments import dump_segment, read_segments
 from plimsoll.harness.host.manifest import package_version
-from plimsoll.harness.run.accounts import planned
 from plimsoll.harness.run.coordinator import ended
 from plimsoll.harness.run.progress import Progress, Snapshot
 from plimsoll.harness.run.rundir import RunDirectory, seal
 from plimsoll.harness.run.watcher import Beginning
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.accounts import planned
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Survey
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import from_columns

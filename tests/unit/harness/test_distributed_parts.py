@@ -23,11 +23,12 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.generator.segments import dump_segment
 from plimsoll.harness.host.limits import HostLimits
-from plimsoll.harness.run import accounts, coordinator, workforce
-from plimsoll.harness.run.accounts import _clocks
+from plimsoll.harness.run import coordinator
 from plimsoll.harness.run.crew import Crew, split_workers
 from plimsoll.harness.run.job import target_of
-from plimsoll.harness.run.workforce import Member, Workforce
+from plimsoll.harness.sealing import accounts, workforce
+from plimsoll.harness.sealing.accounts import _clocks
+from plimsoll.harness.sealing.workforce import Member, Workforce
 from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.plan import Dealing, Plan

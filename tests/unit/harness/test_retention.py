@@ -25,7 +25,7 @@ from plimsoll.harness.run.judged import conclude, judge
 from plimsoll.harness.run.promises import Asked, Promises, keep
 from plimsoll.harness.run.rundir import Sealed, create, open_sealed, seal
 from plimsoll.harness.run.salvage import gathered
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.harness.series.comparison.replications import find, read
 from plimsoll.harness.series.search.probe import _of_the_part
 from plimsoll.harness.verbs.gate import _judge_again

@@ -17,16 +17,16 @@ from plimsoll.harness.distributed.own_rows import OwnRows, facts_of
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import write_segment
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.accounts import ended, planned
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.job import prepare
 from plimsoll.harness.run.judged import judge
-from plimsoll.harness.run.labelling import of_payloads
-from plimsoll.harness.run.plan_file import Share
 from plimsoll.harness.run.promises import Asked, Promises, keep
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, create, open_sealed, seal, write_left
 from plimsoll.harness.run.salvage import gathered, open_run
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.accounts import ended, planned
+from plimsoll.harness.sealing.labelling import of_payloads
+from plimsoll.harness.sealing.plan_file import Share
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.harness.series.one_run import _tidy
 from plimsoll.harness.verbs.run import staff_of
 from plimsoll.reports.report import Report

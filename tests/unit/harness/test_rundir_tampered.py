@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.run import plan_file, rundir
+from plimsoll.harness.run import rundir
 from plimsoll.harness.run.attempts import spoiled
 from plimsoll.harness.run.judged import judge
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed
+from plimsoll.harness.sealing import plan_file
 from plimsoll.reports.parts.provenance import repeated
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.flags import with_flags

@@ -19,8 +19,8 @@ from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.outputs import read_answer
 from plimsoll.harness.generator.sessions import Affinity, Manners, Script, Turns, reader, script
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.chained import Chain
-from plimsoll.harness.run.plan_file import differences
+from plimsoll.harness.sealing.chained import Chain
+from plimsoll.harness.sealing.plan_file import differences
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.scenarios.plan.blocks import Blocks, cut

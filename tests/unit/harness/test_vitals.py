@@ -19,9 +19,9 @@ from plimsoll.harness.clock import WallMap
 from plimsoll.harness.generator.recorder import FRESH, spread
 from plimsoll.harness.process.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
 from plimsoll.harness.run import coordinator
-from plimsoll.harness.run.accounts import vitals_of
 from plimsoll.harness.run.coordinator import MOST_NS, chosen, matters, tuned
 from plimsoll.harness.run.tally import Tally, over
+from plimsoll.harness.sealing.accounts import vitals_of
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.scenarios.plan.blocks import Extent

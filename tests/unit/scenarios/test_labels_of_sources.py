@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.harness.run.labelling import of_payloads, read_again
+from plimsoll.harness.sealing.labelling import of_payloads, read_again
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.spec import Scenario, ScenarioError
 

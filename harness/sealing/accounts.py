@@ -22,7 +22,7 @@ import numpy as np
 
 from plimsoll.harness.generator.segments import segment_name
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from plimsoll.harness.generator.labels import LONGEST
-from plimsoll.harness.run.planned import Samples, places
+from plimsoll.harness.sealing.planned import Samples, places
 from plimsoll.harness.transport.outcome import shown
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.samples.payload import PayloadSource, Said

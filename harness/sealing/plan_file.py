@@ -24,8 +24,8 @@ import numpy as np
 from plimsoll.documents import files
 from plimsoll.documents.text import plain
 from plimsoll.harness.process.writing import whole
-from plimsoll.harness.run.chained import Chain
-from plimsoll.harness.run.planned import END, MEASURED, Columns, Cursor, Differences, keys
+from plimsoll.harness.sealing.chained import Chain
+from plimsoll.harness.sealing.planned import END, MEASURED, Columns, Cursor, Differences, keys
 from plimsoll.scenarios.plan.blocks import Blocks, Extent, Survey, cut
 from plimsoll.scenarios.plan.plan import ARRAYS, Dealing, IntArray, Plan, QueryLabels, Stop, dealt
 from plimsoll.slo.records import cancelled

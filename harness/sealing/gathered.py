@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import each_segment, mapped_segment, segment_files
-from plimsoll.harness.run.planned import END, MEASURED, keys
+from plimsoll.harness.sealing.planned import END, MEASURED, keys
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.columns import Rows as Picked
 from plimsoll.slo.records.columns import constant, offsets_of

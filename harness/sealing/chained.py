@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from plimsoll.harness.run.planned import Samples, places
+from plimsoll.harness.sealing.planned import Samples, places
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Records, Status

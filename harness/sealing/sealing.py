@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.harness.run import accounts
-from plimsoll.harness.run.chained import Chain
-from plimsoll.harness.run.gathered import Gathered, Taken
-from plimsoll.harness.run.labelling import Known, together
-from plimsoll.harness.run.planned import END, Cursor, Differences, Samples, places
-from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.sealing import accounts
+from plimsoll.harness.sealing.chained import Chain
+from plimsoll.harness.sealing.gathered import Gathered, Taken
+from plimsoll.harness.sealing.labelling import Known, together
+from plimsoll.harness.sealing.planned import END, Cursor, Differences, Samples, places
+from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Blocks, goes_on
 from plimsoll.scenarios.plan.plan import Dealing, dealt
 from plimsoll.slo.records import cancelled
