@@ -37,7 +37,7 @@ from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sourc
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
-from plimsoll.scenarios.text.labels import Fallback, Labels, of_source
+from plimsoll.scenarios.text.labels import ALWAYS, OF_CLIENT, Fallback, Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold.
@@ -277,6 +277,16 @@ class Scenario(BaseModel):
         if self.cancel != "recorded":
             return self.cancel
         return kinds()[self.kind].gave_up(self.params, self.seed)
+
+    def told_apart_by(self) -> dict[str, tuple[str, ...]]:
+        """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
+        found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
+        for one in self.classes.values():
+            names = [*kinds()[one.kind].labels, *(one.labels or {}), *ALWAYS]
+            names += OF_CLIENT if one.client is not None else ()
+            names += ["degraded"] if one.degraded is not None else []
+            found |= dict.fromkeys(names, ())
+        return found
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""

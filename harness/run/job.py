@@ -46,7 +46,7 @@ from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.scenarios.text.labels import fallback_of
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
-from plimsoll.slo.objectives import objective
+from plimsoll.slo.objectives import objective, selector
 from plimsoll.slo.objectives.objective import Objective, ObjectiveError
 from plimsoll.slo.objectives.selector import Condition
 
@@ -119,6 +119,7 @@ def prepare(
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
+        errors += check_labels(scenario, promises.objectives)
         for name, one in scenario.classes.items():
             errors += unmeasurable(one) if calibrate_tokens and not scenario.mix else []
             target, headers, problems = _target(one, scenario.name)
@@ -478,6 +479,26 @@ def default_out(name: str) -> Path:
         path = Path("runs") / f"{safe}-{stamp}-{number}"
         number += 1
     return path
+
+
+def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
+    """What objectives tell rows apart by and no row will have."""
+    there, errors = scenario.told_apart_by(), []
+    known = [*there, *selector.OF_ROWS]
+    for one in objectives:
+        told = {"retried": "tries", "degraded": "degraded"}.get(one.indicator if one.statistic == "ratio" else "")
+        if told is not None and told not in there:
+            key = "client: {retry: ...}" if one.indicator == "retried" else "degraded: header NAME"
+            errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
+        for label in one.labels:
+            if label not in known:
+                hint = f"There are {', '.join(sorted(known))}"
+                errors.append(f"{one}: no row of this run has the label {label}. {hint}, or what labels names")
+        for part in one.where:
+            wrong = [value for value in part.values if value not in there.get(part.label, (value,)) and value]
+            if wrong and there.get(part.label) and part.operator in ("=", "!="):
+                errors.append(f"{one}: {part.label} is {', '.join(there[part.label])}, and never {', '.join(wrong)}")
+    return errors
 
 
 def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:

@@ -233,6 +233,7 @@ KIND = Kind(
     warmup=_warmup,
     slots=lambda params: params.concurrency,
     size=_size,
+    labels=("session", "turn"),
     sourced=_sourced,
     settled=_settled,
 )

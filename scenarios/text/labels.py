@@ -34,6 +34,9 @@ RESERVED = frozenset(
         *("tries", "hedge", "hedges", "wasted_tokens", "degraded"),
     )
 )
+#: Labels that come by themselves where answers or prompts have such, and those of a client with habits.
+ALWAYS = ("cached_tokens", "retry_after", "ideal_cached_tokens")
+OF_CLIENT = ("attempt", "tries", "hedges", "hedge", "wasted_tokens")
 #: Headers that hold credentials: their values are nobody's label.
 _SECRET = frozenset(
     (

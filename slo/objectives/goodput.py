@@ -26,7 +26,7 @@ def against(name: str, records: Records, good: BoolArray) -> tuple[BoolArray, In
 
     ``good`` bool[records] is the goodput's. Frames without a deadline are no entries.
     """
-    if name == "frame_missed":
+    if name in ("frame_missed", "retried", "degraded"):
         found = measure(catalogue()[name], records)
         return found.values > 0, found.row
     rows = np.flatnonzero(records.in_measure)
@@ -46,6 +46,8 @@ def failing(name: str) -> str:
         "good": "not good",
         "frame_missed": "missed their deadline",
         "refused": "were turned away",
+        "retried": "were sent again",
+        "degraded": "were answered by a fallback",
     }[name]
 
 

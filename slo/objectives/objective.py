@@ -5,7 +5,8 @@
     quantifier = each | worst                           one promise for each value of the label; as one verdict
     selector   = class=chat,turn>1 ...                  see ``plimsoll.slo.objectives.selector``
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
-               | ratio                                  of good, error or refused requests; of frame_missed
+               | ratio                                  of good, error, refused or retried requests, of
+                                                        degraded answers, of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
@@ -53,9 +54,9 @@ Operator = Literal["<=", "<", ">=", ">"]
 _COMPARE: Mapping[Operator, np.ufunc] = MappingProxyType(
     {"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater}
 )
-RATIOS = ("good", "error", "frame_missed", "refused")
+RATIOS = ("good", "error", "frame_missed", "refused", "retried", "degraded")
 #: Of these, the shares of which less is better.
-BAD_RATIOS = ("error", "frame_missed", "refused")
+BAD_RATIOS = ("error", "frame_missed", "refused", "retried", "degraded")
 RATES = ("good", "ok", "output_tokens")
 #: What an accuracy run compares; of the word error rate less is better.
 ACCURACIES = ("exact_match", "token_match", "top1", "wer")

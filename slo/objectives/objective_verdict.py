@@ -409,6 +409,9 @@ def ratio_of(
         detail = "nothing was measured; see the errors of the run, then measure again"
         if objective.indicator == "frame_missed":
             detail = "no query had a deadline: give params.frame_interval"
+        elif objective.indicator in ("retried", "degraded"):
+            key = "client.retry" if objective.indicator == "retried" else "degraded"
+            detail = f"no row says whether it was {objective.indicator}: the scenario's {key} makes rows that do"
         return no_data(objective, detail, sure.n_needed(0, 0, limit, confidence), p_pass=1.0, p_fail=1.0)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval

@@ -22,10 +22,19 @@ from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
 from plimsoll.slo.statistics.confidence import deciding
 
 #: Faults that are done and not been: "may", not "may be".
-_DONE = frozenset({"failed", "missed their deadline", "were turned away"})
+_DONE = frozenset(
+    {"failed", "missed their deadline", "were turned away", "were sent again", "were answered by a fallback"}
+)
 #: What fails itself; of anything else, such as a gap, its request failed.
 _FAIL_THEMSELVES = frozenset({"requests", "queries", "frames", "sessions"})
-_SHARE_OF = {"good": "good", "error": "failed", "frame_missed": "missed", "refused": "turned away"}
+_SHARE_OF = {
+    "good": "good",
+    "error": "failed",
+    "frame_missed": "missed",
+    "refused": "turned away",
+    "retried": "retried",
+    "degraded": "degraded",
+}
 #: So many values count as one before the sentence says that they come in clusters.
 CLUSTERED = 1.5
 

@@ -280,3 +280,16 @@ def test_accuracy_of_a_slice() -> None:
     texts = ["accuracy(exact_match{tenant=good}) >= 95%", "each tenant: accuracy(exact_match) >= 95%"]
     found = Compared(tuple(map(parse, texts)), scores).judge(some, "0.95")
     assert [(one.outcome, one.n, one.bad) for one in found] == [("PASS", 400, 0), ("FAIL", 400, 400), ("PASS", 400, 0)]
+
+
+def test_retries_and_fallbacks_are_shares() -> None:
+    tries: list[str | int | None] = [2 if i % 50 == 0 else 1 for i in range(2000)]
+    fallback: list[str | int | None] = [int(i % 400 == 7) for i in range(2000)]
+    some = run([10] * 2000, {"tries": tries, "hedges": [0] * 2000, "degraded": fallback})
+    again, degraded = verdict(some, "ratio(retried) <= 1%", "ratio(degraded) <= 2%").objectives
+    assert (again.outcome, again.bad, again.n) == ("FAIL", 40, 2000)
+    assert "40 of 2,000 requests were sent again where 1 % may" in named(again)
+    assert (degraded.outcome, degraded.bad, degraded.n) == ("PASS", 5, 2000)
+    nobody = one(run([10] * 2000), "ratio(retried) <= 1%")
+    assert (nobody.outcome, nobody.n) == ("INCONCLUSIVE", 0)
+    assert "client.retry" in nobody.detail

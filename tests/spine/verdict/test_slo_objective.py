@@ -75,7 +75,7 @@ def test_scope_is_told_by_the_statistic() -> None:
         ("p9.9.9(ttft) <= 1s", "percentile p9.9.9 is not a number"),
         ("median(ttft) <= 1s", "statistic median is not known; choose p99"),
         ("p99(tftt) <= 1s", "indicator tftt is not known; did you mean ttft"),
-        ("p99(xyzzy) <= 1s", "indicator xyzzy is not known; choose one of audio_frame_lag, audio_per_second"),
+        ("p99(xyzzy) <= 1s", "indicator xyzzy is not known; choose one of attempts_per_request, audio_frame_lag"),
         ("ratio(ttft) <= 1%", "ratio is of good or error"),
         ("rate(ttft) >= 1/s", "rate is of good, ok, output_tokens"),
         ("good >= 99%", "good takes ratio or rate"),

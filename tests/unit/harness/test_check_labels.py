@@ -1,0 +1,43 @@
+"""Objectives on labels that no row of a run will have are refused before anything is sent, all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plimsoll.harness.run.job import check_labels
+from plimsoll.scenarios.spec import parse
+from plimsoll.slo.objectives.objective import parse as objective
+
+MIX = {"mix": {"chat": {"kind": "server", "params": {"rate": 5}}, "bulk": {"kind": "offline"}}}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "text", "error"),
+    [
+        ({}, "p99(ttft{class=chat}) <= 1s", "no row of this run has the label class. There are cached_tokens, "),
+        ({}, "each backend: p99(ttft) <= 1s", "no row of this run has the label backend"),
+        ({"labels": {"backend": "header x-served-by"}}, "each backend: p99(ttft) <= 1s", None),
+        ({}, "p99(ttft{prompt_tokens>=8000,cached_tokens>1}) <= 1s", None),
+        ({}, "p99(latency{admitted}) <= 1s", None),
+        (MIX, "each class: p99(ttft) <= 1s", None),
+        (MIX, "p99(ttft{class=chat|bulk}) <= 1s", None),
+        (MIX, "p99(ttft{class!=chta}) <= 1s", "class is chat, bulk, and never chta"),
+        ({}, "p99(ttft{turn>1}) <= 1s", "has the label turn"),
+        ({"kind": "sessions", "params": {"rate": 1, "turns": 2}}, "p99(ttft{turn>1}) <= 1s", None),
+        ({}, "ratio(retried) <= 1%", r"Give the scenario client: {retry: ...}"),
+        ({"client": {"retry": {"max": 1}}}, "ratio(retried) <= 1%", None),
+        ({}, "ratio(degraded) <= 1%", "Give the scenario degraded: header NAME"),
+        ({"degraded": "header x-fallback"}, "ratio(degraded) <= 1%", None),
+    ],
+)
+def test_what_no_row_will_have_is_an_error(scenario: dict[str, Any], text: str, error: str | None) -> None:
+    given = scenario if "mix" in scenario else {"kind": "server", "params": {"rate": 5}} | scenario
+    found = check_labels(parse(given, "f.yaml"), [objective(text)])
+    if error is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert found[0].startswith(text)
+        assert error in found[0]
