@@ -255,7 +255,7 @@ def test_certificates_without_tls_are_refused(tmp_path: Path) -> None:
         ("url: http://h", "It belongs under target, as target.url"),
         ("max_duration: 3s", "It belongs under stop, as stop.max_duration"),
         ("prompt_tokens: 3", "It belongs under source, of kind "),
-        ("params: {rate: 3}", "It belongs to kind server. Change kind, or take it out"),
+        ("params: {rate: 3}", "It belongs to kind server or sessions. Change kind, or take it out"),
     ],
 )
 def test_a_key_in_the_wrong_place_is_told_its_own(key: str, says: str, tmp_path: Path) -> None:

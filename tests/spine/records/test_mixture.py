@@ -90,7 +90,7 @@ def test_what_is_promised_of_a_class_is_judged_on_its_rows_and_its_own_schedule(
     whole = joined(chat=rows(200, slow_ms=5), bulk=rows(200, slow_ms=900))
     classes = {"chat": facts(200), "bulk": facts(200)}
     texts = ("p90(latency{class=chat}) <= 100ms", "p90(latency{class=bulk}) <= 100ms")
-    judged = judge(whole, mixture.facts_of(classes), Promises(tuple(map(parse, texts))), None, classes)
+    judged = judge(whole, mixture.facts_of(classes), Promises(tuple(map(parse, texts))), classes=classes)
     assert [one.outcome for one in judged.verdict.objectives] == ["PASS", "FAIL"]
     among, validity = of_rows(of_class(whole, "chat"), whole, judged.validity)
     assert (len(among), validity.planned) == (200, 200)
@@ -120,10 +120,10 @@ def test_a_mix_that_no_disk_takes_is_judged_from_memory_and_invalid(tmp_path: Pa
     assert not sealed.whole
     assert len(sealed.records) == 400
     assert sealed.manifest["workers"] == 2
-    judged = judge(sealed.records, sealed.facts, None, None, sealed.classes)
+    judged = judge(sealed.records, sealed.facts, classes=sealed.classes)
     assert judged.validity.outcome == "INVALID"
     assert any("could not be sealed" in reason for reason in judged.validity.reasons), judged.validity.reasons
     (tmp_path / "r").mkdir()
     whole = join(RunDirectory(tmp_path / "r"), {"name": "m"}, parts)
     assert whole.whole
-    assert judge(whole.records, whole.facts, None, None, whole.classes).validity.outcome == "VALID"
+    assert judge(whole.records, whole.facts, classes=whole.classes).validity.outcome == "VALID"

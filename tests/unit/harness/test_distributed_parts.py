@@ -565,16 +565,16 @@ def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
 
     agents = {"agents": [{"name": "a", "host": {"hostname": host}}]}
     workforce = cast("Workforce", SimpleNamespace(facts=lambda: agents, kill=kill))
-    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled, directory=None))
-    leader = coordinator.Coordinator(job, notices.append, (), workforce)
-    target = cast("Target", SimpleNamespace(url=url))
+    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled, directory=None, classes={}))
+    part = coordinator.Part(job, "", workforce, notices.append)
+    part.target = cast("Target", SimpleNamespace(url=url))
     if refused:
         with pytest.raises(
             HarnessFault, match=r"agents elsewhere: a \(there\)\. Nothing was sent\. Start `plimsoll serve"
         ):
-            asyncio.run(leader._look_around(target))
+            asyncio.run(part._look_around())
     else:
-        asyncio.run(leader._look_around(target))
+        asyncio.run(part._look_around())
     assert killed == [True] * refused
     assert len(notices) == warned
 

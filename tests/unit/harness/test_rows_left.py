@@ -16,6 +16,7 @@ from plimsoll.harness.distributed.left import check
 from plimsoll.harness.distributed.own_rows import OwnRows, facts_of
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import write_segment
+from plimsoll.harness.protocols._clients import _Live
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.job import prepare
@@ -245,9 +246,7 @@ def test_what_needs_rows_is_refused_before_the_load(
 def test_a_protocol_whose_rows_tell_of_sessions_is_refused_before_the_load(name: str, tmp_path: Path) -> None:
     """Every WebSocket has a session of its own, and so has whatever speaks or is spoken to."""
     spec = protocols()[name]
-    live = "over_websocket" in getattr(spec.build, "__qualname__", "") or name.endswith(
-        ("-tts", "-speech", "-realtime")
-    )
+    live = isinstance(spec.build, _Live) or name.endswith(("-tts", "-speech", "-realtime"))
     assert (spec.sessions or spec.source == "audio") == (live or spec.source == "audio")
     scenario = with_flags(None, url="http://127.0.0.1:1", protocol=name)
     made = prepare(None, {"protocol": "null"}, Asked(), [], tmp_path / "r", ["plimsoll"])
