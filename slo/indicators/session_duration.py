@@ -1,25 +1,24 @@
 """session_duration = done of a session's last turn - due of its first, in ns: one value a session, on its last row.
 
 Think times are part of it: they are what the users take, and the same at any load. A session whose last turn failed was
-abandoned and ranks as +inf. Only runs of kind ``sessions`` have it. Source: the session as the unit of a closed
-conversation in an open arrival process (Schroeder, Wierman, Harchol-Balter 2006, "partly-open" systems).
+abandoned and ranks as +inf. Of some of the rows (``{backend=a}``) it is that of whole sessions whose last turn is among
+them. Only runs of kind ``sessions`` have it. Source: the session as the unit of a closed conversation in an open
+arrival process (Schroeder, Wierman, Harchol-Balter 2006, "partly-open" systems).
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.sessions import spans
+from plimsoll.slo.metrics.sessions import lasted
 from plimsoll.slo.records.queries import none
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    values, valid = none(records)
-    found = spans(records)
-    if found is not None:
-        values[found.last] = found.duration_ns(records)
-        valid[found.last] = True
-    return values, valid
+    values = lasted(records)
+    return none(records) if values is None else (values, ~np.isnan(values))
 
 
 INDICATOR = Indicator(

@@ -50,6 +50,34 @@ def spans(records: Records) -> Spans | None:
     return Spans(rows[new], rows[np.append(new[1:], True)])
 
 
+#: Where ``lasted`` is kept.
+_LASTED = "how long sessions lasted"
+
+
+def lasted(records: Records) -> FloatArray | None:
+    """float64[n]: on the row of a session's last turn how long it lasted, +inf unless it is finished; NaN on others.
+
+    None: there are no sessions. Of rows that ``carry_sessions`` knows it is as in the run that they were picked from.
+    """
+    if _LASTED not in records.kept:
+        found, values = spans(records), None
+        if found is not None:
+            values = np.full(len(records), np.nan)
+            values[found.last] = found.duration_ns(records)
+        records.kept[_LASTED] = values
+    kept: FloatArray | None = records.kept[_LASTED]
+    return kept
+
+
+def carry_sessions(records: Records, rows: BoolArray, part: Records) -> None:
+    """Sessions of ``part``, which are the ``rows`` bool[n] of ``records``, last as long as there: a turn that was
+    picked alone is no session.
+    """
+    values = lasted(records)
+    if values is not None:
+        part.kept[_LASTED] = values[rows]
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The rows of one turn, or of all from ``turn`` on (``later``); times in ns, +inf for failures, None: no value."""

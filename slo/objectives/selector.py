@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.slo.metrics.sessions import carry_sessions
 from plimsoll.slo.records.labels import MOST_VALUES, NUMBERS
 from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
 
@@ -143,12 +144,14 @@ def selected(records: Records, selector: Selector) -> Records:
     if not selector:
         return records
     if selector not in records.kept:
-        part = records.select(rows_of(selector, records))
+        rows = rows_of(selector, records)
+        part = records.select(rows)
         if Condition("refused") in selector:  # to turn a request away is what the endpoint was to do with it
             turned = part["status"] == Status.REFUSED
             part = part.with_columns(status=np.where(turned, int(Status.OK), part["status"]))
         elif part is records:
             part = records.over(records.columns)  # rows may not keep themselves
+        carry_sessions(records, rows, part)
         records.kept[selector] = part
     found: Records = records.kept[selector]
     return found

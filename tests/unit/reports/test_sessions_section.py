@@ -12,6 +12,7 @@ from plimsoll.reports.sections import sessions as section
 from plimsoll.slo.indicators.session_duration import INDICATOR
 from plimsoll.slo.metrics.indicator import measure
 from plimsoll.slo.metrics.sessions import sessions, spans
+from plimsoll.slo.objectives.selector import parse, selected
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Records, Status
@@ -74,6 +75,15 @@ def test_session_duration_has_one_value_a_session_infinite_unless_it_is_finished
     given = given.select(np.random.default_rng(order).permutation(len(given)))
     found = measure(INDICATOR, given)
     assert sorted(found.values.tolist()) == [380 * MS, float("inf")]
+
+
+def test_a_part_of_the_rows_has_the_sessions_that_end_there_and_as_long_as_they_were() -> None:
+    """A turn picked alone is no session: its latency is not the session's."""
+    given = rows(GOOD, LEFT)
+    lasted = [measure(INDICATOR, selected(given, parse(f"turn{turn}"))).values for turn in ("=1", "=2", "=3", ">0")]
+    assert [values.tolist() for values in lasted] == [[], [np.inf], [380 * MS], [np.inf, 380 * MS]]
+    twice = selected(selected(given, parse("turn>1")), parse("turn=3"))
+    assert measure(INDICATOR, twice).values.tolist() == [380 * MS]
 
 
 def test_the_section_shows_every_turn_and_says_infinite_where_it_is() -> None:
