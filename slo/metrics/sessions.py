@@ -123,15 +123,16 @@ def sessions(records: Records, unreached: int = 0) -> Sessions | None:
     cut = np.isin(status, _CUT)
     ordered = ranked(found.duration_ns(records))
     p50, p90, p99 = (float(ordered[rank]) for rank in nearest(len(ordered), ("0.5", "0.9", "0.99")))
-    begun = records["due_ns"][found.first]
-    ended = np.where(done >= 0, done, np.iinfo(np.int64).max)
-    at = np.linspace(0, int(max(begun.max(), done.max(), 1)), MOMENTS).astype(np.int64)
+    started = records["sent_ns"][found.first] >= 0  # others never went on
+    begun = records["due_ns"][found.first][started]
+    ended = np.where(done >= 0, done, np.iinfo(np.int64).max)[started]
+    at = np.linspace(0, int(max(begun.max(initial=1), done.max())), MOMENTS).astype(np.int64)
     live = np.searchsorted(np.sort(begun), at, side="right") - np.searchsorted(np.sort(ended), at, side="right")
     turn = np.asarray(records.labels.columns["turn"]) if records.labels is not None else begun
     measured = records.in_measure & (turn > 0)
     return Sessions(
         offered=len(found.first),
-        started=int((records["sent_ns"][found.first] >= 0).sum()),
+        started=int(started.sum()),
         finished=int((status == Status.OK).sum()),
         abandoned=int((~cut & (status != Status.OK)).sum()),
         cut=int(cut.sum()),

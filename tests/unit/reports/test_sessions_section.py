@@ -63,6 +63,15 @@ def test_living_sessions_are_counted_from_the_first_due_time_to_the_last_answer(
     assert max(truth) == 2
 
 
+def test_a_session_that_never_began_is_not_alive() -> None:
+    """A run that was interrupted: what was planned for later did not go on, and its moments are those that there were."""
+    never = [[(1_000 * later, -1, UNSENT)] for later in range(1, 4)]
+    found = sessions(rows(GOOD, CUT, *never))
+    assert found is not None
+    assert (found.offered, found.started, found.cut) == (5, 2, 4)
+    assert (max(found.live), found.live[-1], found.at_ns[-1]) == (2, 1, 380 * MS)
+
+
 def test_classes_number_their_sessions_by_themselves() -> None:
     found = spans(rows(GOOD, LEFT, classes=["a", "b"]))
     assert found is not None
