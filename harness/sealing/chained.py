@@ -14,7 +14,7 @@ import numpy as np
 from plimsoll.harness.sealing.planned import Samples, places
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import IntArray, Plan
-from plimsoll.slo.records.records import Phase, Records, Status
+from plimsoll.slo.records.records import Records, Status
 
 
 class Chain:
@@ -37,7 +37,7 @@ class Chain:
 
     def settled(self, samples: Samples, rows: Records) -> Samples:
         """The next samples that were due, when they were, after the rows that there are of them."""
-        here = np.flatnonzero(rows["phase"] != Phase.WARMUP)  # those cancelled on purpose are a phase of their own
+        here = np.flatnonzero(rows.planned)  # those cancelled on purpose are a phase of their own
         query, sample = rows["query_id"][here], rows["sample_ix"][here]
         if not len(samples):
             return samples

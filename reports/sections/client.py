@@ -18,7 +18,7 @@ from plimsoll.reports.parts.charts import Timeline, buckets_of
 from plimsoll.reports.svg.plot import Canvas, Chart, chart
 from plimsoll.reports.svg.strip import Layer, Strip, strip
 from plimsoll.reports.wording import units
-from plimsoll.slo.records.records import IntArray, Phase, Records, Status
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
 from plimsoll.slo.statistics.distribution import ascending
 
 _WIDE, _NARROW = Canvas(1080, 150, left=66, right=72, top=10), Canvas(420, 150, left=58, right=62, top=10)
@@ -67,7 +67,8 @@ def client_part(run: JudgedRun) -> ClientPart | None:
     known = records.labels is not None and not {"tries", "retry_after"}.isdisjoint(records.labels.columns)
     if not known or buckets is None or not len(rows):
         return None
-    wire = records.select((records["phase"] == Phase.ATTEMPT) | (records.in_measure & (records.label("tries") <= 1)))
+    single = records.in_measure & (records.label("tries") <= 1)
+    wire = records.select(single | ((records["phase"] == Phase.ATTEMPT) & _of_requests(records)))
     wire = wire.select(wire["sent_ns"] >= 0)
     hedges = np.maximum(rows.label("hedges"), 0)
     wasted = int(np.maximum(rows.label("wasted_tokens"), 0).sum())
@@ -88,6 +89,13 @@ def client_part(run: JudgedRun) -> ClientPart | None:
         attempts_per_s=buckets.per_s(wire["sent_ns"]),
         refusals=_refusals(wire),
     )
+
+
+def _of_requests(records: Records) -> BoolArray:
+    """bool[n]: the row is of a measured request: those that were cancelled on purpose have attempts, too."""
+    query, sample = records["query_id"], records["sample_ix"]
+    keys = query * (int(sample.max(initial=0)) + 1) + sample
+    return np.isin(keys, keys[records.in_measure])
 
 
 def _refusals(wire: Records) -> Refusals | None:

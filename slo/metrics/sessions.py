@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Phase, Records, Status
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, Status
 from plimsoll.slo.statistics.distribution import nearest
 from plimsoll.slo.statistics.order import ranked
 
@@ -41,7 +41,7 @@ def spans(records: Records) -> Spans | None:
     if "session" not in columns or "turn" not in columns:
         return None
     session, turn = np.asarray(columns["session"]), np.asarray(columns["turn"])
-    rows = np.flatnonzero((records["phase"] != Phase.WARMUP) & (session >= 0))
+    rows = np.flatnonzero(records.planned & (session >= 0))
     if not len(rows):
         return None
     of = np.asarray(columns.get("class", np.zeros(len(records), np.int64)))  # classes number theirs by themselves

@@ -15,7 +15,7 @@ from plimsoll.slo.metrics.sessions import sessions, spans
 from plimsoll.slo.objectives.selector import parse, selected
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.labels import LabelTable
-from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.records.records import Phase, Records, Status
 
 MS = 1_000_000
 OK, HTTP, UNSENT = int(Status.OK), int(Status.HTTP), int(Status.UNSENT)
@@ -64,7 +64,7 @@ def test_living_sessions_are_counted_from_the_first_due_time_to_the_last_answer(
 
 
 def test_a_session_that_never_began_is_not_alive() -> None:
-    """A run that was interrupted: what was planned for later did not go on, and its moments are those that there were."""
+    """A run that was interrupted: what was planned for later did not go on, and its moments are those of the others."""
     never = [[(1_000 * later, -1, UNSENT)] for later in range(1, 4)]
     found = sessions(rows(GOOD, CUT, *never))
     assert found is not None
@@ -93,6 +93,15 @@ def test_a_part_of_the_rows_has_the_sessions_that_end_there_and_as_long_as_they_
     assert [values.tolist() for values in lasted] == [[], [np.inf], [380 * MS], [np.inf, 380 * MS]]
     twice = selected(selected(given, parse("turn>1")), parse("turn=3"))
     assert measure(INDICATOR, twice).values.tolist() == [380 * MS]
+
+
+def test_single_attempts_are_no_turns() -> None:
+    """Their rows have the labels of the turn, and whichever comes last, the session ends with the request's."""
+    given = rows(GOOD, LEFT)
+    again = np.repeat(np.arange(len(given)), 3)
+    phase = np.where(np.arange(len(again)) % 3 == 1, int(Phase.MEASURE), int(Phase.ATTEMPT))
+    found = measure(INDICATOR, given.select(again).with_columns(phase=phase))
+    assert (sorted(found.values.tolist()), found.failed) == ([380 * MS, float("inf")], 1)
 
 
 def test_the_section_shows_every_turn_and_says_infinite_where_it_is() -> None:
