@@ -446,6 +446,8 @@ def _opened_mix(sealed: Sealed, text: str) -> Sealed:
     """A run of several classes, each held against what was sealed of it."""
     path = sealed.directory.path
     records, found, n = tables.load(path), dict[str, GeneratorFacts](), 0
+    if not isinstance(sealed.manifest["classes"], list) or not sealed.manifest["classes"]:
+        raise ValueError("manifest.json names no classes")
     for name in sealed.manifest["classes"]:
         directory = RunDirectory(path / mixture.FOLDER / name)
         manifest, generator = (json.loads(files.read_bytes(directory.file(f"{one}.json"))) for one in _OF_CLASS)
