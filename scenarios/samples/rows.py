@@ -497,6 +497,8 @@ def _each_row(
         except csv.Error as error:
             reading.say(before + rows.line_num, f"not CSV ({error}). Write one request a line.")
             return
+        except ScenarioError:
+            raise
         except ValueError as error:
             reading.say(before + rows.line_num, error)
 
