@@ -418,7 +418,7 @@ class _Request:
         """Of the request's row."""
         found: dict[str, str | int | None] = {"attempt": self._answer, "tries": len(self._tries)}
         if self._habits.hedge is not None:
-            found["hedge"] = int(self._answer in self._hedged)
+            found["hedge"] = int(self._answer in self._hedged and self._asked.status == _OK)
             found["hedges"] = len(self._hedged)
         if len(self._tries) > 1:
             found["wasted_tokens"] = self._wasted

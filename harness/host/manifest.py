@@ -118,7 +118,8 @@ def absent(manifest: Mapping[str, Any]) -> list[str]:
 #: Of what kind what is read of a run directory's files must be, where it is there at all: by its path.
 _KINDS: Mapping[str, Mapping[str, type]] = {
     "manifest.json": {
-        **dict.fromkeys(("run_id", "started_at", "plimsoll", "plan_fingerprint", "scenario_sha256", "normaliser"), str),
+        **dict.fromkeys(("run_id", "started_at", "plimsoll", "plan_fingerprint", "normaliser"), str),
+        **dict.fromkeys(("scenario_sha256", "promises_sha256"), str),
         **dict.fromkeys(("t0_wall_ns", "t0_monotonic_ns", "seed", "workers", "source_samples"), int),
         **dict.fromkeys(("host", "libraries", "plugins", "target", "timer", "calibration", "calibration.table"), dict),
         **dict.fromkeys(("calibration.table.host", "calibration.table.added"), dict),

@@ -22,7 +22,7 @@ from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
 from plimsoll.harness.run import bundled, mixture, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
-from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
+from plimsoll.harness.run.promises import Asked, Promises, about, of_scenario, read_promises
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.token_calibration import unmeasurable
 from plimsoll.harness.secrecy.redaction import Redactor, learn
@@ -46,9 +46,8 @@ from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.scenarios.text.labels import fallback_of
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
-from plimsoll.slo.objectives import objective, selector
-from plimsoll.slo.objectives.objective import Objective, ObjectiveError
-from plimsoll.slo.objectives.selector import Condition
+from plimsoll.slo.objectives import selector
+from plimsoll.slo.objectives.objective import Objective
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
@@ -142,15 +141,8 @@ def promised(scenario: Scenario) -> list[str]:
     """The objectives of a scenario, those of its classes about each class alone. What can't be read stays as it is."""
     return [
         *scenario.objectives,
-        *(_about(text, name) for name, one in scenario.mix.items() for text in one.objectives),
+        *(about(text, name) for name, one in scenario.mix.items() for text in one.objectives),
     ]
-
-
-def _about(text: str, name: str) -> str:
-    try:
-        return str(objective.parse(text).narrowed((Condition("class", "=", (name,)),)))
-    except ObjectiveError:
-        return text
 
 
 def _at_class(errors: Sequence[str], where: str, name: str) -> list[str]:

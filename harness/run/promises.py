@@ -6,11 +6,12 @@ preset, and how sure the verdict must be. Nothing is judged here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -23,6 +24,7 @@ from plimsoll.slo import promises
 from plimsoll.slo.objectives import objective
 from plimsoll.slo.objectives.objective import Objective, ObjectiveError
 from plimsoll.slo.objectives.presets import Preset, UnknownPresetError, preset
+from plimsoll.slo.objectives.selector import Condition
 from plimsoll.slo.promises import DEFAULT_CONFIDENCE
 from plimsoll.slo.statistics.distribution import exact
 
@@ -203,10 +205,17 @@ def kept(sealed: Sealed) -> Promises:
     """
     path = sealed.directory.file(FILE)
     if not path.is_file():
-        made, errors = read_promises(Asked(slo=list(sealed.scenario.get("objectives") or ())))
+        made, errors = read_promises(Asked(slo=_said(sealed.scenario)))
     else:
         try:
-            made, errors = _from_json(files.read_text(path, files.DATA)), []
+            data = files.read_bytes(path)
+            digest = hashlib.sha256(data).hexdigest()
+            if sealed.manifest.get("promises_sha256", digest) != digest:
+                raise HarnessFault(
+                    f"{path}: is not the one that the run was sealed with (promises_sha256 in manifest.json). Put it "
+                    "back, or give the objectives with --slo"
+                )
+            made, errors = _from_json(data.decode()), []
         except ObjectiveError as error:
             made, errors = Promises(), error.errors
         except (OSError, ValueError) as error:
@@ -217,6 +226,22 @@ def kept(sealed: Sealed) -> Promises:
     if errors:
         raise HarnessFault([f"{sealed.directory.path}: {text}" for text in [*errors, *absent(sealed.manifest)]])
     return made
+
+
+def _said(scenario: Mapping[str, Any]) -> list[str]:
+    """The objectives of a scenario as it is kept, those of its classes about each class alone."""
+    found = list(scenario.get("objectives") or ())
+    for name, one in (scenario.get("mix") or {}).items():
+        found += [about(text, name) for text in one.get("objectives") or ()]
+    return found
+
+
+def about(text: str, name: str) -> str:
+    """An objective about one class alone. What can't be read stays as it is."""
+    try:
+        return str(objective.parse(text).narrowed((Condition("class", "=", (name,)),)))
+    except ObjectiveError:
+        return text
 
 
 def again(asked: Asked, sealed: Sealed) -> tuple[Promises, list[str]]:

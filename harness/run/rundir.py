@@ -282,8 +282,14 @@ def _write(
     generator |= {"run_id": sealed.manifest["run_id"], "columns": columns, **more}
     write_json(directory.file("generator.json"), generator)
     scenario = write_scenario(directory, sealed.scenario)
-    manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
+    manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario), **_promised(directory)}
     write_json(directory.file("manifest.json"), manifest)  # last: a directory with a manifest is whole
+
+
+def _promised(directory: RunDirectory) -> dict[str, str]:
+    """What promises.json is, where it is there: whoever edits it changes what the run is judged by."""
+    path = directory.file("promises.json")
+    return {"promises_sha256": hashlib.sha256(files.read_bytes(path)).hexdigest()} if path.is_file() else {}
 
 
 def write_scenario(directory: RunDirectory, scenario: Mapping[str, Any]) -> str:
@@ -317,7 +323,7 @@ def join(directory: RunDirectory, scenario: Mapping[str, Any], parts: Mapping[st
         generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "run_id": run_id}
         write_json(directory.file("generator.json"), generator)
         digest = _digest(write_scenario(directory, scenario))
-        write_json(directory.file("manifest.json"), {**manifest, "scenario_sha256": digest})
+        write_json(directory.file("manifest.json"), {**manifest, "scenario_sha256": digest, **_promised(directory)})
     except OSError as error:
         fault = (
             f"the run could not be sealed in {directory.path} ({error.strerror}): each class is, in {mixture.FOLDER}"
@@ -446,6 +452,8 @@ def _opened_mix(sealed: Sealed, text: str) -> Sealed:
     """A run of several classes, each held against what was sealed of it."""
     path = sealed.directory.path
     records, found, n = tables.load(path), dict[str, GeneratorFacts](), 0
+    if not isinstance(sealed.manifest["classes"], list) or not sealed.manifest["classes"]:
+        raise ValueError("manifest.json names no classes")
     for name in sealed.manifest["classes"]:
         directory = RunDirectory(path / mixture.FOLDER / name)
         manifest, generator = (json.loads(files.read_bytes(directory.file(f"{one}.json"))) for one in _OF_CLASS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import CANCELLED, FAILED, OK, Recording
-from plimsoll.scenarios.samples.rows import MS, Head, Reading, Row, blocks_of, count_of, keep, taken
+from plimsoll.scenarios.samples.rows import MS, Head, Reading, Row, block_tokens_of, blocks_of, count_of, keep, taken
 from plimsoll.scenarios.samples.traces import Format
 
 _SCHEMA = "dynamo.request.trace.v1"
@@ -34,6 +34,14 @@ def _detect(head: Head) -> bool:
     return bool(_event(head.entry).get("schema") == _SCHEMA)
 
 
+def _object(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    """What it has there, or nothing. Raises ValueError."""
+    found = entry.get(key) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{key} is not an object. Give events that are whole.")
+    return found
+
+
 def _read(reading: Reading, made: Recording) -> None:
     sizes = set[int]()
     known = {*_TAKES, *_LEAVES, "replay", "finish_reason_metadata"}
@@ -54,16 +62,16 @@ def _read(reading: Reading, made: Recording) -> None:
             if "latency_ns" not in found:
                 raise ValueError("neither request_received_ms nor total_time_ms: nobody knows when it came. Give one.")
             found["at_ns"] = ended - found["latency_ns"]
-        context = event.get("agent_context") or {}
+        context = _object(event, "agent_context")
         found["session"] = context.get("trajectory_id") or context.get("session_id")
         replay = request.get("replay")
         if isinstance(replay, dict):
             found["n_in"] = count_of(replay, "input_length")
-            sizes.add(count_of(replay, "trace_block_size"))
+            sizes.add(block_tokens_of(replay, "trace_block_size"))
             if len(sizes) > 1:
                 raise ValueError(f"trace_block_size is {max(sizes)} here and {min(sizes)} elsewhere. Give files apart.")
             found["ids"] = blocks_of(replay, "input_sequence_hashes", found["n_in"], min(sizes))
-        ends = request.get("finish_reason_metadata") or {}
+        ends = _object(request, "finish_reason_metadata")
         reason = str(ends.get("backend_finish_reason") or ends.get("finish_reason")).lower()
         found["status"] = _ENDS.get(reason, OK)
         if found["status"] == CANCELLED:

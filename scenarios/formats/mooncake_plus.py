@@ -45,7 +45,7 @@ def _read(reading: Reading, made: Recording) -> None:
         found["ids"] = blocks_of(entry, "hash_ids", found.get("n_in", -1), BLOCK_TOKENS)
         if "session" in found:
             mode = entry.get("message_mode")
-            if mode is not None and mode not in _MODES:
+            if mode is not None and str(mode) not in _MODES:
                 raise ValueError(f"message_mode is {mode!r:.40}. Write history or delta.")
             if mode is not None or found["ids"] is not None:
                 told.add(found["ids"] is not None if mode is None else _MODES[mode])

@@ -56,7 +56,7 @@ def _row(one: dict[str, Any]) -> Row | None:
     """A call to a model; None: something else. Raises ValueError."""
     known = {str(each.get("key")): _value(each.get("value")) for each in _list(one, "attributes")}
     operation = _first(known, _OPERATION)
-    if operation not in _CALLS if operation is not None else _first(known, (*_IN, *_OUT)) is None:
+    if str(operation) not in _CALLS if operation is not None else _first(known, (*_IN, *_OUT)) is None:
         return None
     at, end = (time_of(one, key, 1) for key in ("startTimeUnixNano", "endTimeUnixNano"))
     row: Row = {"at_ns": at, "latency_ns": max(end - at, -1), "status": OK}

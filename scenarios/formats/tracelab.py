@@ -41,8 +41,8 @@ def _read(reading: Reading, made: Recording) -> None:
         events = entry.get("timing_events")
         if not isinstance(events, list) or not events or not all(isinstance(one, dict) for one in events):
             raise ValueError("timing_events has no times: nobody knows when this round came. Give them.")
-        given = [time_of(one, "timestamp", S) for one in events if one.get("event_type") in _GIVEN]
-        said = [time_of(one, "timestamp", S) for one in events if one.get("event_type") not in _GIVEN]
+        given = [time_of(one, "timestamp", S) for one in events if str(one.get("event_type")) in _GIVEN]
+        said = [time_of(one, "timestamp", S) for one in events if str(one.get("event_type")) not in _GIVEN]
         at = max(given) if given else min(said)
         if said and max(said) >= at and given:
             found["latency_ns"] = max(said) - at

@@ -9,7 +9,7 @@ from typing import Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, blocks_of, count_of, documents, keep, taken
+from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, block_tokens_of, blocks_of, documents, keep, taken
 from plimsoll.scenarios.samples.traces import Format
 
 _TAKES = {
@@ -39,7 +39,7 @@ def _read(reading: Reading, made: Recording) -> None:
         for line, one in documents(reading):
             try:
                 reading.require(one, _TOP)
-                sizes.add(count_of(one, "block_size"))
+                sizes.add(block_tokens_of(one, "block_size"))
                 if len(sizes) > 1:
                     raise ValueError(f"block_size is {max(sizes)} here and {min(sizes)} elsewhere. Give files apart.")
                 found = [*_requests(reading, one, f"{conversations}", conversations, min(sizes))]

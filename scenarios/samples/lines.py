@@ -7,12 +7,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import IO, Any, AnyStr, BinaryIO, TypeVar
 
 from plimsoll.documents import files
+from plimsoll.scenarios.text.document import ScenarioError
 
 T = TypeVar("T")
 
+#: Bytes of the longest line that is read: what has no line feeds is no list, nor what gzip blew up.
+LONGEST = 1 << 28
 #: After this many, further problems of one file are only counted.
 SHOWN = 20
 
@@ -40,7 +43,7 @@ def each_place(
 ) -> Iterator[tuple[int, int, T]]:
     """The same of the file that is open at ``path``: where a line begins, its length in bytes, and what was made."""
     end = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(bounded(lines, path), 1):
         begin, end = end, end + len(line)
         if line.strip():
             where = f"{path}:{number}"
@@ -50,6 +53,18 @@ def each_place(
                 told(errors, f"{where}: {error}")
             else:
                 yield begin, len(line), made
+
+
+def bounded(lines: IO[AnyStr], path: Path) -> Iterator[AnyStr]:
+    """The lines of the file that is open at ``path``. Raises ScenarioError for one longer than ``LONGEST``."""
+    number = 0
+    while line := lines.readline(LONGEST):
+        number += 1
+        if len(line) >= LONGEST:
+            raise ScenarioError(
+                [f"{path}:{number}: a line of more than {LONGEST >> 20} MiB. Write one request a line."]
+            )
+        yield line
 
 
 def told(errors: list[str], problem: str) -> None:

@@ -29,11 +29,12 @@ from plimsoll.documents import files
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.samples import csv_blocks
 from plimsoll.scenarios.samples.csv_blocks import Take
-from plimsoll.scenarios.samples.lines import each_line, told
+from plimsoll.scenarios.samples.lines import LONGEST, bounded, each_line, told
 from plimsoll.scenarios.samples.recording import (
     CANCELLED,
     FAILED,
     OK,
+    OPTIONAL,
     REFUSED,
     STATUSES,
     STEP,
@@ -116,7 +117,7 @@ class Reading:
     def texts(self, make: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
         """What ``make`` makes of each line that is not empty, with its number."""
         with opened(self.path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(bounded(file, self.path), 1):
                 text = line.decode("utf-8", errors="replace").strip()
                 try:
                     if text:
@@ -217,11 +218,27 @@ def _add(reading: Reading, batch: Sequence[tuple[int, Row]], made: Recording, tr
         elif name.startswith("label:"):
             texts = [None if value in (-1, None, "") else str(value)[:1000] for value in columns[name]]
             columns[name] = made.codes(name[6:], texts)
+        elif name != "ids":
+            columns[name] = _numbers(reading, batch, name, columns[name])
     ids = [row.get("ids") or () for row in rows] if made.blocks else ()
     if tree is not None:
         for k, problem in tree.wrong(ids):
             reading.say(batch[k][0], problem)
     made.add(columns, ids)
+
+
+def _numbers(reading: Reading, batch: Sequence[tuple[int, Row]], name: str, values: list[int]) -> IntArray:
+    """A column of whole numbers; each row whose number has no room in it is told."""
+    most = (1 << 31) - 1 if OPTIONAL.get(name) == "<i4" else _WIDEST >> 1
+    try:
+        found = np.array(values, np.int64)
+        wide = np.flatnonzero((found > most) | (found < -most)).tolist()
+    except OverflowError:
+        wide = [k for k, value in enumerate(values) if abs(value) > most]
+    for k in wide:
+        reading.say(batch[k][0], f"{name} is {values[k]}, which no recording has. Give a number below {most:,}.")
+        values[k] = -1
+    return np.array(values, np.int64) if wide else found
 
 
 class Tree:
@@ -359,6 +376,14 @@ def blocks_of(entry: Mapping[str, Any], key: str, n_in: int, tokens: int) -> lis
     return narrowed(ids)
 
 
+def block_tokens_of(entry: Mapping[str, Any], key: str) -> int:
+    """How many tokens one id of a block stands for."""
+    found = count_of(entry, key)
+    if not found:
+        raise ValueError(f"{key} is 0, and a block has tokens. Give a whole number from 1 up.")
+    return found
+
+
 def narrowed(ids: list[int]) -> list[int]:
     """Ids of 63 bits; hashes of more lose the rest, which leaves those of a recording different."""
     return [i & _WIDEST for i in ids] if ids and (max(ids) > _WIDEST or min(ids) < -_WIDEST) else ids
@@ -400,7 +425,7 @@ def read_csv(
 ) -> None:
     """Blocks of plain lines at once; from the first other one on line by line, which says what is wrong with it."""
     with opened(reading.path) as file:
-        first = file.readline()
+        first = file.readline(LONGEST)
         try:
             head = next(csv.reader([first.decode("utf-8-sig", errors="replace")], skipinitialspace=True), [])
         except csv.Error as error:
@@ -411,8 +436,9 @@ def read_csv(
         at, number, plain = 0, 0, b'"' not in first and len(set(head)) == len(head)
         while plain:
             at = file.tell()
-            block = file.read(_PLAIN) + file.readline()
-            columns = csv_blocks.columns(block, head, takes, MOST, made.codes)
+            block = file.read(_PLAIN) + file.readline(LONGEST)
+            whole = len(block) < LONGEST
+            columns = csv_blocks.columns(block, head, takes, MOST, made.codes) if whole else None
             if columns is None:
                 break
             if finish is not None:
@@ -421,7 +447,7 @@ def read_csv(
             number += block.count(b"\n")
         file.seek(at)
         text = TextIOWrapper(file, encoding="utf-8" if at else "utf-8-sig", errors="replace", newline="")
-        rows = csv.DictReader(text, head, skipinitialspace=True)
+        rows = csv.DictReader(bounded(text, reading.path), head, skipinitialspace=True)
         found = _each_row(reading, rows, number + 1 if at else 0, takes)
         keep(reading, ((line, _finished(row, finish)) for line, row in found), made)
 
@@ -471,6 +497,8 @@ def _each_row(
         except csv.Error as error:
             reading.say(before + rows.line_num, f"not CSV ({error}). Write one request a line.")
             return
+        except ScenarioError:
+            raise
         except ValueError as error:
             reading.say(before + rows.line_num, error)
 
@@ -478,7 +506,7 @@ def _each_row(
 def documents(reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
     """Objects one a line; of a file whose first line is none, all of it as one. Raises ScenarioError."""
     with opened(reading.path) as file:
-        first = file.readline()
+        first = file.readline(_WHOLE)
         try:
             json.loads(first)
         except (ValueError, RecursionError):

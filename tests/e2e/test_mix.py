@@ -146,6 +146,16 @@ def test_a_mix_is_judged_again_as_a_whole_and_by_class_and_a_changed_row_is_foun
     )
     sealed = open_run(tmp_path / "r")
     assert {name: facts.plan_faults for name, facts in sealed.classes.items()} == {"chat": (), "bulk": (), "batch": ()}
+    promises = (tmp_path / "r" / "promises.json").read_bytes()
+    (tmp_path / "r" / "promises.json").unlink()
+    told = json.loads(plimsoll_here("gate", "r", "--json", cwd=tmp_path).stdout)["verdict"]["objectives"]
+    assert [one["objective"] for one in told] == ["ratio(error) <= 20%", "p90(latency{class=chat}) <= 500ms"]
+    (tmp_path / "r" / "promises.json").write_bytes(promises)
+    manifest = (tmp_path / "r" / "manifest.json").read_text()
+    (tmp_path / "r" / "manifest.json").write_text(json.dumps({**json.loads(manifest), "classes": []}))
+    none = plimsoll_here("gate", "r", "--quiet", cwd=tmp_path)
+    assert (none.returncode, "manifest.json names no classes" in none.stderr) == (2, True)
+    (tmp_path / "r" / "manifest.json").write_text(manifest)
     table = pq.read_table(tmp_path / "r" / "requests.parquet")
     payload = table.column("payload_ix").to_pylist()
     at = table.column("class").to_pylist().index("batch")

@@ -208,6 +208,13 @@ def test_a_hedge_that_fails_leaves_the_request_to_the_first_attempt() -> None:
     assert [row.status for row in world.attempts] == [Status.OK, Status.REFUSED]
 
 
+def test_no_hedge_answered_a_request_that_nobody_answered() -> None:
+    world = World(lambda query, k: (None, None, OK), hedge={"after": "100ms"}, patience="300ms").run()
+    assert [(row.labels or {})["hedge"] for row in world.requests] == [0]
+    assert [(row.labels or {})["hedge"] for row in world.attempts] == [0, 1]
+    assert world.habits.hedge_wins == 0
+
+
 def test_a_percentile_is_of_this_runs_answers_and_those_that_were_dropped_count_as_long_as_they_lasted() -> None:
     def one_in_ten(query: int, k: int) -> Answer:
         return (500 * MS, 510 * MS, OK) if query % 10 == 9 and not k else (20 * MS, 30 * MS, OK)

@@ -4,6 +4,7 @@ word.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.attempts import spoiled
 from plimsoll.harness.run.judged import judge
-from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.promises import Promises, kept
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed
 from plimsoll.harness.sealing import plan_file
 from plimsoll.reports.parts.provenance import repeated
@@ -508,3 +509,17 @@ def test_a_run_whose_last_attempt_was_killed_names_the_whole_one(tmp_path: Path)
     assert f"attempt 1 is whole. Give {run}/attempts/1" in str(raised.value)
     assert raised.value.code == 2
     assert judged(run / "attempts/1").verdict.outcome == "PASS"
+
+
+def test_promises_that_were_edited_are_refused_with_the_way_on(tmp_path: Path) -> None:
+    run = open_loop(tmp_path / "r")
+    made = {"schema": "plimsoll.promises/1", "objectives": ["p99(latency) <= 10s"], "openslo": [], "confidence": "0.95"}
+    text = json.dumps({**made, "production_per_s": None, "presets": []})
+    (run / "promises.json").write_text(text)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["promises_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert [str(one) for one in kept(open_sealed(run)).objectives] == made["objectives"]
+    (run / "promises.json").write_text(text.replace("p99", "p50"))
+    with pytest.raises(HarnessFault, match=r"not the one that the run was sealed with .* with --slo"):
+        kept(open_sealed(run))

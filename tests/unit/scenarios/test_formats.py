@@ -19,7 +19,7 @@ from plimsoll.scenarios import spec
 from plimsoll.scenarios.formats.plimsoll import write
 from plimsoll.scenarios.kinds.replay import KIND, ReplayParams
 from plimsoll.scenarios.plan import cancellation
-from plimsoll.scenarios.samples import recording, rows
+from plimsoll.scenarios.samples import lines, recording, rows
 from plimsoll.scenarios.samples.recording import OPTIONAL, STATUSES, Recording, Trace, key_of
 from plimsoll.scenarios.samples.rows import Tree, head_of
 from plimsoll.scenarios.samples.traces import NAMED, Columns, formats, read
@@ -194,6 +194,25 @@ _MOON = '{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [
             "tools2 would be lost"),
         ('{"block_size": 64, "requests": [{"t": 0, "in": 5, "out": 1}, {"in": 5}]}', "auto",
             r":1: requests\[1\]: t is missing"),
+        ('{"block_size": 0, "requests": [{"t": 0, "in": 5, "out": 1}]}', "auto", r":1: block_size is 0"),
+        ((GOLDEN / "dynamo.jsonl").read_text().replace('_size":16', '_size":0'), "auto",
+            "trace_block_size is 0, and a block has tokens"),
+        ('{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "agent_context": 1, "request": '
+         '{"request_received_ms": 0}}\n', "auto", ":1: agent_context is not an object"),
+        ('{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "request": '
+         '{"request_received_ms": 0, "finish_reason_metadata": "x"}}\n', "auto",
+            ":1: finish_reason_metadata is not an object"),
+        ('{"session_id": "a", "timestamp": 0, "input_length": 5, "output_length": 1, "message_mode": ["delta"]}\n',
+            "auto", r":1: message_mode is \['delta'\]"),
+        ((GOLDEN / "nginx.log").read_text().replace("/2026:", "/9999:"), "auto", ":1: at_ns is 25337"),
+        ('{"start_time": "2026-01-31T12:00:00Z", "response_code": 200, "response_flags": "-", "attempt_count": '
+         '4294967296}\n', "auto", ":1: attempt is 4294967295, which no recording has"),
+        ('{"log": {"entries": [{"startedDateTime": "2026-01-31T12:00:00Z", "request": {"bodySize": '
+         '9223372036854775808}}]}}', "auto", "bytes_in is 9223372036854775808, which no recording has"),
+        ((GOLDEN / "tracelab.jsonl").read_text().replace('"user_message"', '["user_message"]').replace(
+            '"timestamp":"', '"timestamp":"x'), "auto", ":1: timestamp is 'x"),
+        ((GOLDEN / "otlp.jsonl").read_text().replace('"chat"', '["chat"]').replace('"gen_ai', '"x'), "auto",
+            "no requests in it"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_said_with_its_place_and_what_to_do(
@@ -456,6 +475,21 @@ def test_recorded_give_ups_are_replayed_when_they_came_and_no_others() -> None:
 def test_where_nothing_was_given_up_nothing_is_sent(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         spec.parse(given).build(4)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("begin", ["", _MOON, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "1.1.1.1 - - "])
+def test_a_line_without_end_is_refused_in_bounded_memory(
+    begin: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (lines, rows):
+        monkeypatch.setattr(module, "LONGEST", 1 << 16)
+    monkeypatch.setattr(rows, "_WHOLE", 1 << 16)
+    text = (begin + "1" * (1 << 17)).encode()
+    (tmp_path / "a").write_bytes(gzip.compress(text) if packed else text)
+    form = "nginx" if begin.startswith("1.") else "auto"
+    with pytest.raises(ScenarioError, match=r"^\S+:\d+: a line of more than|not CSV|no column time"):
+        read(tmp_path / "a", "x", form)
 
 
 @settings(deadline=None, max_examples=300)
