@@ -152,7 +152,7 @@ Cancel = Annotated[
 ]
 Prehistory = Annotated[
     str | None,
-    typer.Option(metavar="D", help="Send what came so long before the window first, and do not judge it."),
+    typer.Option(metavar="D", help="Send what came so long before its first request first, and do not judge it."),
 ]
 Spread = Annotated[
     bool,

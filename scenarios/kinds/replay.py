@@ -62,7 +62,7 @@ class ReplayParams(BaseModel):
     )
     speed: float = Field(default=1.0, gt=0, le=1_000_000, allow_inf_nan=False, description="2: twice as fast.")
     window: Window = Field(default_factory=Window, description="{start: 10m, end: 20m} of the recording.")
-    prehistory: Duration = Field(default=0, description="So much of what came before the window is its warm-up.")
+    prehistory: Duration = Field(default=0, description="What came so long before its first request is its warm-up.")
     spread: bool = Field(
         default=False, description="Put the requests of one tick of a coarse clock at random times until the next."
     )
