@@ -21,7 +21,7 @@ from plimsoll.scenarios.samples.prefixes import Prefixed, Unlimited
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
 from plimsoll.scenarios.text.labels import of_source
 from plimsoll.slo.records.labels import IDEAL, LabelTable, number_of
-from plimsoll.slo.records.records import IntArray, Phase, Records, TokensFrom
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, TokensFrom
 
 
 class Known:
@@ -58,7 +58,8 @@ class Known:
     def of(self, rows: Records, samples: Samples | None) -> LabelTable | None:
         """The labels of these rows, of a block whose planned samples are these; None: there are none."""
         found = self._labels(rows, samples)
-        self._count(rows, None if found is None else found.columns.get("turn"))
+        turn = None if found is None else found.columns.get("turn")
+        self._count(rows, None if turn is None else turn <= 1)
         return found
 
     def _labels(self, rows: Records, samples: Samples | None) -> LabelTable | None:
@@ -78,15 +79,15 @@ class Known:
             columns[IDEAL] = np.where((rows["n_in"] >= 0) & (tokens >= 0), tokens, -1).astype(np.int64)
         return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows))
 
-    def _count(self, rows: Records, turn: IntArray | None) -> None:
+    def _count(self, rows: Records, first: BoolArray | None) -> None:
         """Rows whose prompt the endpoint counted, where the plan has its length too: not that of a later turn, which
         repeats what was said before.
         """
         lengths: Callable[[IntArray], IntArray] | None = getattr(self._source, "lengths", None)
         payload = rows["payload_ix"]
         told = rows.in_measure & (rows["n_in_from"] == TokensFrom.USAGE) & (payload >= 0)
-        if turn is not None:
-            told = told & (turn <= 1)
+        if first is not None:
+            told = told & first
         if lengths is None or not bool(told.any()):
             return
         planned, counted = lengths(payload[told]), rows["n_in"][told]
