@@ -207,7 +207,7 @@ class Scenario(BaseModel):
             raise ValueError(
                 f"cancel.after {least} is not below timeout {most}: no request lives that long. Shorten it"
             )
-        if self.cancel is not None and not self.mix and kinds()[self.kind].one_query:
+        if self.cancel is not None and self.kind in kinds() and kinds()[self.kind].one_query:
             raise ValueError(
                 f"cancel drops whole queries, and kind {self.kind} has one. Use another kind, or leave cancel out"
             )
@@ -228,7 +228,8 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _one_warmup(self) -> Scenario:
-        if self.warmup_given_ns and self.kind in kinds() and kinds()[self.kind].lead(self.params):
+        broken = isinstance(self.params, StopSection)
+        if self.warmup_given_ns and self.kind in kinds() and not broken and kinds()[self.kind].lead(self.params):
             raise ValueError("params.prehistory is the warm-up already, and warmup is given too. Leave one of them out")
         return self
 

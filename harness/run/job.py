@@ -223,10 +223,11 @@ def _errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
 
 
 def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
-    """Every text that is a credential: of the target's headers, the protocol's own, and what the URL's query holds."""
-    url = scenario.target.url or ""
+    """Every text that is a credential: of the target's headers, the protocol's own, and what a URL's query holds."""
+    hedge = scenario.client.hedge if scenario.client is not None else None
+    urls = [url for url in (scenario.target.url, None if hedge is None else hedge.to) if url]
     own = sensitive_values(option_headers(scenario.target.options))
-    return headers.secret_values | own | query_values(url) | url_secrets(url)
+    return headers.secret_values.union(own, *map(query_values, urls), *map(url_secrets, urls))
 
 
 def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
@@ -248,6 +249,8 @@ def _masked(plain: Mapping[str, Any], hidden: Redactor) -> dict[str, Any]:
         mapping["source"]["kind"] = plain["source"]["kind"]
     if target.get("url"):
         target["url"] = public_url(plain["target"]["url"])
+    if to := ((plain.get("client") or {}).get("hedge") or {}).get("to"):
+        mapping["client"]["hedge"]["to"] = public_url(to)
     for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
         if isinstance(place.get(name), dict):
             place[name] = {key: public_value(str(key), str(value)) for key, value in place[name].items()}

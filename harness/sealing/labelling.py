@@ -21,7 +21,7 @@ from plimsoll.scenarios.samples.prefixes import Prefixed, Unlimited
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
 from plimsoll.scenarios.text.labels import of_source
 from plimsoll.slo.records.labels import IDEAL, LabelTable, number_of
-from plimsoll.slo.records.records import IntArray, Phase, Records, TokensFrom
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, TokensFrom
 
 
 class Known:
@@ -34,12 +34,14 @@ class Known:
     ) -> None:
         head = plan.head
         self._payloads, self._width, self._source = payloads, width, source
-        self._shares = cast(Prefixed, source) if getattr(source, "shares", False) else None
         # The extra last entry is that of a payload that no data set has: users of Locust make their own, of index -1.
         held = payloads.columns if payloads is not None else {}
         self._of_payload = {label: np.append(column, -1) for label, column in held.items()}
         self._texts = dict(head.labels.texts) if head.labels is not None else {}
         self._of_plan = tuple(head.labels.columns) if head.labels is not None else ()
+        # A turn begins with what its session said before, of which the source knows nothing.
+        shares = getattr(source, "shares", False) and "turn" not in self._of_plan
+        self._shares = cast(Prefixed, source) if shares else None
         # A closed loop repeats its list for as long as it runs: all of the list's labels are at hand.
         listed = plan.whole().labels if head.cyclic and head.labels is not None else None
         self._listed: Mapping[str, IntArray] = {} if listed is None else listed.columns
@@ -55,7 +57,12 @@ class Known:
 
     def of(self, rows: Records, samples: Samples | None) -> LabelTable | None:
         """The labels of these rows, of a block whose planned samples are these; None: there are none."""
-        self._count(rows)
+        found = self._labels(rows, samples)
+        turn = None if found is None else found.columns.get("turn")
+        self._count(rows, None if turn is None else turn <= 1)
+        return found
+
+    def _labels(self, rows: Records, samples: Samples | None) -> LabelTable | None:
         if not self.names:
             return None
         columns: dict[str, IntArray] = {}
@@ -72,11 +79,15 @@ class Known:
             columns[IDEAL] = np.where((rows["n_in"] >= 0) & (tokens >= 0), tokens, -1).astype(np.int64)
         return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows))
 
-    def _count(self, rows: Records) -> None:
-        """Rows whose prompt the endpoint counted, where the plan has its length too."""
+    def _count(self, rows: Records, first: BoolArray | None) -> None:
+        """Rows whose prompt the endpoint counted, where the plan has its length too: not that of a later turn, which
+        repeats what was said before.
+        """
         lengths: Callable[[IntArray], IntArray] | None = getattr(self._source, "lengths", None)
         payload = rows["payload_ix"]
         told = rows.in_measure & (rows["n_in_from"] == TokensFrom.USAGE) & (payload >= 0)
+        if first is not None:
+            told = told & first
         if lengths is None or not bool(told.any()):
             return
         planned, counted = lengths(payload[told]), rows["n_in"][told]

@@ -140,7 +140,8 @@ def _unknown(by: Sequence[str], sealed: Sealed) -> list[str]:
     from plimsoll.slo.objectives.selector import OF_ROWS, has
 
     table = sealed.records.labels
-    there = [*(() if table is None else table.columns), *OF_ROWS]
+    named = () if table is None else table.columns
+    there = [*(label for label in named if has(label, sealed.records)), *OF_ROWS]
     return [
         f"--by {label or 'nothing'}: no row of {sealed.directory.path} has this label. There are {', '.join(there)}"
         for label in by

@@ -1,7 +1,9 @@
 """What the client's habits did: attempts per request over the run, retries, hedges, what was wasted, and how the
 endpoint turned requests away: how fast, and whether ``Retry-After`` was right.
 
-What went over the wire are the rows of single attempts, and the requests that had one.
+Attempts are the rows of single attempts, and the requests that had one. An attempt that failed before it was written,
+or lost while its connection was opened, is one: so the metric ``attempts_per_request`` counts, and the bound
+``max_amplification``.
 """
 
 from __future__ import annotations
@@ -68,26 +70,25 @@ def client_part(run: JudgedRun) -> ClientPart | None:
     if not known or buckets is None or not len(rows):
         return None
     single = records.in_measure & (records.label("tries") <= 1)
-    wire = records.select(single | ((records["phase"] == Phase.ATTEMPT) & _of_requests(records)))
-    wire = wire.select(wire["sent_ns"] >= 0)
+    made = records.select(single | ((records["phase"] == Phase.ATTEMPT) & _of_requests(records)))
+    made = made.select(made["status"] != Status.UNSENT)
     hedges = np.maximum(rows.label("hedges"), 0)
     wasted = int(np.maximum(rows.label("wasted_tokens"), 0).sum())
-    made = wasted + int(np.maximum(rows["n_out"], 0).sum())
+    tokens = wasted + int(np.maximum(rows["n_out"], 0).sum())
     counts = np.bincount(np.maximum(tries[rows.ok], 1)).tolist()
-    begun = rows["sent_ns"][rows["sent_ns"] >= 0]
     return ClientPart(
         requests=len(rows),
-        attempts=len(wire),
-        amplification=float(f"{len(wire) / len(rows):.6g}"),
+        attempts=len(made),
+        amplification=float(f"{len(made) / len(rows):.6g}"),
         answered_at={str(n): count for n, count in enumerate(counts) if count},
         retried=int((tries - hedges > 1).sum()),
         hedges=int(hedges.sum()),
         hedge_wins=int((rows.label("hedge") == 1).sum()),
         wasted_tokens=wasted,
-        wasted_share=float(f"{wasted / made:.6g}") if made else None,
-        requests_per_s=buckets.per_s(begun),
-        attempts_per_s=buckets.per_s(wire["sent_ns"]),
-        refusals=_refusals(wire),
+        wasted_share=float(f"{wasted / tokens:.6g}") if tokens else None,
+        requests_per_s=buckets.per_s(_begun(rows)),
+        attempts_per_s=buckets.per_s(_begun(made)),
+        refusals=_refusals(made),
     )
 
 
@@ -98,12 +99,19 @@ def _of_requests(records: Records) -> BoolArray:
     return np.isin(keys, keys[records.in_measure])
 
 
-def _refusals(wire: Records) -> Refusals | None:
-    turned = wire.select(wire["status"] == Status.REFUSED)
+def _begun(rows: Records) -> IntArray:
+    """When each was sent, or, if it never was, taken up."""
+    sent, ready = rows["sent_ns"], rows["ready_ns"]
+    at = np.where(sent >= 0, sent, ready)
+    return at[at >= 0]
+
+
+def _refusals(made: Records) -> Refusals | None:
+    turned = made.select(made["status"] == Status.REFUSED)
     if not len(turned):
         return None
     took, said = turned["done_ns"] - turned["sent_ns"], turned.label("retry_after")
-    admitted = ascending(wire["sent_ns"][wire.ok])
+    admitted = ascending(made["sent_ns"][made.ok])
     at = np.searchsorted(admitted, turned["done_ns"])
     came = at < len(admitted)
     back = np.append(admitted, 0)[at] - turned["done_ns"]

@@ -35,7 +35,8 @@ def _read(reading: Reading, made: Recording) -> None:
                 if {"done_ns", "ready_ns", "status"} <= column.keys():
                     gone = (phase == "cancel") & (column["status"] == CANCELLED)
                     column["gave_up_ns"] = np.where(gone, column["done_ns"] - column.pop("ready_ns"), -1)
-                rows = (column["due_ns"] >= 0) & (phase != "warmup")
+                # Rows of single attempts are what the client made of requests that have rows of their own.
+                rows = (column["due_ns"] >= 0) & (phase != "warmup") & (phase != "attempt")
                 column = {name: values[rows] for name, values in column.items()}
                 column["at_ns"] = due = column.pop("due_ns")
                 for name, to in (("done_ns", "latency_ns"), ("first_token_ns", "ttft_ns")):

@@ -37,6 +37,16 @@ class AffinityHeader(BaseModel):
     header: str = Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", description="Its name.")
 
 
+def _affinity_tag(value: Any) -> str:
+    return "<header>" if isinstance(value, dict | AffinityHeader) else "<name>"
+
+
+Affinity = Annotated[
+    Annotated[AffinityHeader, Tag("<header>")] | Annotated[Literal["cookie", "token-echo", "url-hash"], Tag("<name>")],
+    Discriminator(_affinity_tag),
+]
+
+
 def _turns_tag(value: Any) -> str:
     return "<data>" if value == "data" else "<length>"
 
@@ -66,7 +76,7 @@ class SessionsParams(BaseModel):
     history: Literal["live", "recorded", "none"] = Field(
         default="live", description="What a turn repeats: the answers that came, those of the data, or nothing."
     )
-    affinity: AffinityHeader | Literal["cookie", "token-echo", "url-hash"] | None = Field(
+    affinity: Affinity | None = Field(
         default=None, description="{header: NAME}, cookie, token-echo (x-session-token) or url-hash; null: none."
     )
     on_failure: Literal["end", "continue"] = Field(

@@ -1,6 +1,7 @@
-"""attempts_per_request: how many attempts went over the wire for one request, hedges among them.
+"""attempts_per_request: how many attempts were made for one request, hedges among them.
 
-Missing where the client has no habits. Its mean is the amplification: 1.3 sends 30 % more than users asked for.
+One that got no connection counts. Missing where the client has no habits. Its mean is the amplification: 1.3 sends
+30 % more than users asked for.
 """
 
 import numpy as np
@@ -23,7 +24,7 @@ INDICATOR = Indicator(
     needs=("label_tries",),
     formula="tries",
     source="Site Reliability Engineering, ch. 22, retries and cascading failures",
-    summary="attempts sent for one request",
+    summary="attempts made for one request",
     compute=_compute,
     on_failure=OnFailure.AS_IS,
 )

@@ -61,6 +61,42 @@ def test_durations_are_written_in_the_largest_exact_unit() -> None:
     assert [format_duration(n) for n in (0, 1, 90 * S, 60 * S, 1_500_000_000)] == ["0s", "1ns", "90s", "1m", "1500ms"]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"kind": "replay", "params": {"trace": "t.csv", "speed": 0, "prehistory": "1s"}, "warmup": "3s"},
+            "f.yaml:params.speed: is 0. Give a value above 0.",
+        ),
+        ({"kind": "servr", "cancel": {"share": 0.1, "after": "1s"}}, "f.yaml:kind: scenario kind 'servr' is not known"),
+    ],
+)
+def test_a_broken_part_is_told_where_another_one_asks_it(given: dict[str, Any], told: str) -> None:
+    assert [error[: len(told)] for error in errors_of(given)] == [told]
+
+
+@pytest.mark.parametrize(
+    ("affinity", "told"),
+    [
+        (
+            {"hdr": "x"},
+            [
+                "f.yaml:params.affinity.header: is missing. Add it.",
+                "f.yaml:params.affinity.hdr: unknown key. Did you mean header? Known keys here: header.",
+            ],
+        ),
+        (
+            "cooky",
+            [
+                "f.yaml:params.affinity: is 'cooky'. Did you mean cookie? Allowed: cookie, token-echo, url-hash.",
+            ],
+        ),
+    ],
+)
+def test_affinity_is_corrected_in_the_words_of_a_file(affinity: Any, told: list[str]) -> None:
+    assert errors_of({"kind": "sessions", "params": {"affinity": affinity}}) == told
+
+
 def test_all_problems_are_reported_at_once() -> None:
     errors = errors_of(
         {

@@ -14,8 +14,11 @@ import pytest
 from plimsoll.harness.generator.segments import SegmentWriter
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
+from plimsoll.harness.sealing.labelling import Known
+from plimsoll.harness.sealing.planned import END, Cursor
 from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.plan import Plan, QueryLabels
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.samples.prefixes import Prefixed, Unlimited
@@ -158,3 +161,20 @@ def test_the_endpoints_count_of_prompts_is_held_against_the_plans(tmp_path: Path
     assert (plain.facts.planned_tokens, plain.facts.told_tokens) == (0, 0)
     assert "told_tokens" not in plain.facts.to_json()
     assert "ideal_cached_tokens" not in (plain.records.labels or NO_LABELS).columns
+
+
+def test_a_later_turn_is_longer_than_the_source_knows() -> None:
+    params = {"rate": 100, "turns": 4, "think": "none", "arrival": "constant"}
+    plan = spec.parse({"kind": "sessions", "params": params, "stop": {"min_queries": N, "min_duration": "0s"}}).build(3)
+    assert plan.labels is not None
+    turn = plan.labels.columns["turn"]
+    known = Known(cut(plan), None, 1, alike())
+    rows = from_columns(
+        len(turn), query_id=np.arange(len(turn)), payload_ix=plan.payload_ix, due_ns=plan.due_ns, done_ns=plan.due_ns,
+        n_in=100 * turn, n_in_from=int(TokensFrom.USAGE),
+    )  # fmt: skip
+    known.of(rows, Cursor(cut(plan)).until(END))
+    first = int((turn == 1).sum())
+    assert 0 < first < len(turn)
+    assert (known.planned_tokens, known.told_tokens) == (50 * first, 100 * first)
+    assert known.names == {"session", "turn"}, "nor does it know what a cache had"

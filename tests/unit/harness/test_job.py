@@ -279,6 +279,20 @@ def test_an_explicit_confidence_outdoes_the_presets() -> None:
     assert read_promises(Asked(preset=["mlperf/resnet50/server"], confidence="0.9"))[0].confidence == "0.9"
 
 
+def test_a_key_in_the_url_that_hedges_go_to_is_written_nowhere() -> None:
+    to = "http://127.0.0.1:1/v1?api_key=hedge-secret-1"
+    file = scenario_file(
+        f"kind: server\ntarget: {{url: http://127.0.0.1:1}}\nclient: {{hedge: {{after: 30ms, to: '{to}'}}}}\n"
+    )
+    job = prepare(file, {}, [], [], Path("out")).job  # type: ignore[arg-type]
+    client = job.scenario.client
+    assert client is not None
+    assert client.hedge is not None
+    assert client.hedge.to == to
+    assert job.public["client"]["hedge"]["to"] == "http://127.0.0.1:1/v1"
+    assert "hedge-secret-1" not in str(job.public)
+
+
 @pytest.mark.parametrize("text", ["0.95", "0.5", "0.999"])
 def test_a_confidence_is_a_number_from_a_half_to_below_one(text: str) -> None:
     assert read_promises(Asked(confidence=text))[1] == []

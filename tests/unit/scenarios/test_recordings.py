@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from plimsoll.scenarios.formats.csv_ import takes
+from plimsoll.scenarios.formats.plimsoll import write
 from plimsoll.scenarios.kinds import replay
 from plimsoll.scenarios.kinds.replay import KIND, ReplayParams
 from plimsoll.scenarios.plan.plan import Plan, Stop
@@ -235,6 +236,18 @@ def test_a_runs_queries_stay_whole_wherever_pieces_are_cut(
     assert [row for piece in pieces for row in rows_of(piece)] == wanted
     assert all(Plan(**{name: getattr(piece, name) for name in Plan.__slots__}) for piece in pieces), "each is a plan"
     assert pieces[0].stop.min_queries == min(5, len({row[0] for row in wanted}))
+
+
+def test_single_attempts_of_a_run_are_no_requests_of_their_own(tmp_path: Path) -> None:
+    phases = ["measure", "attempt", "attempt", "measure", "warmup"]
+    table = {name: [0, 0, 0, 1, 2] for name in ("query_id", "payload_ix", "n_in", "n_out")}
+    table |= {"sample_ix": [0] * 5, "due_ns": [0, 0, 7, 50, 0]}
+    pq.write_table(pa.table({**table, "phase": phases}), tmp_path / "requests.parquet")
+    recorded = read(tmp_path, "x")
+    assert recorded.rows(0, len(recorded)).at_ns.tolist() == [0, 50]
+    with (tmp_path / "t.jsonl").open("wb") as file:
+        write(recorded, file)
+    assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 3
 
 
 def rows_of(piece: Plan) -> Iterator[tuple[int, int, int, int]]:
