@@ -114,9 +114,7 @@ def write_trace(name: str, reading: Mapping[str, Any], out: Path, key_file: Path
     try:
         writing.check(out)
         if out.exists() and Path(name).exists() and out.samefile(name):
-            problems.append(
-                f"--out: {out} is the recording itself, whose ids would be gone for good. Name another file"
-            )
+            problems.append(f"--out: {out} is the recording itself; its ids would be gone for good. Name another")
     except OSError as error:
         problems.append(f"--out: {out} cannot be written ({error.strerror}). Name another file")
     try:

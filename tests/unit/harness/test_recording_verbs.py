@@ -146,7 +146,7 @@ def test_what_can_be_known_before_is_refused_at_once(tmp_path: Path) -> None:
     own = tmp_path / "own.jsonl"
     own.write_bytes(MOONCAKE.read_bytes())
     (itself,) = refused("import", own, "--out", own)
-    assert "is the recording itself, whose ids would be gone for good" in itself
+    assert "is the recording itself; its ids would be gone for good" in itself
     assert own.read_bytes() == MOONCAKE.read_bytes()
     (late,) = refused("replay", AZURE, "--describe", "--window", "10h..11h")
     assert late.endswith("params.window holds no request: the recording lasts 24.1463 s. Give a part with some.")
