@@ -140,9 +140,8 @@ class Habits:
         self.ended = False
         self.on_attempt: Callable[[Exchange], None] = lambda exchange: None
         self.excess: Callable[[str], None] = lambda why: None
-        for name in ("answer", "fields"):
-            if hasattr(client, name):
-                setattr(self, name, getattr(client, name))
+        if hasattr(client, "answer"):
+            self.answer = client.answer
 
     # -- as any client ------------------------------------------------------------------------------------------
 

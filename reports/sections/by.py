@@ -23,7 +23,7 @@ from plimsoll.reports.svg.strip import Layer, Strip, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of, title_of
 from plimsoll.slo.objectives.goodput import per_second
-from plimsoll.slo.objectives.selector import Selector, Split, rows_of, selected, split
+from plimsoll.slo.objectives.selector import Selector, Split, rows_of, split
 from plimsoll.slo.records.records import Records, Status
 
 #: A label of more values is told apart only where it is asked for; of more the rest is folded away on a page.
@@ -83,7 +83,7 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
     good = run.judged.goodput.good[run.records.in_measure]
 
     def group(where: Selector) -> Group:
-        rows = selected(measured, where)
+        rows = measured.select(among := rows_of(where, measured))  # not kept: parts of a large run are large
         n, ok = len(rows), int(rows.ok.sum())
         tokens = rows["n_out"][rows.ok & (rows["n_out"] >= 0)]
         bands, due = {}, []
@@ -95,7 +95,7 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
             requests=n,
             failed=n - ok,
             refused=int((rows["status"] == Status.REFUSED).sum()),
-            good=float(good[rows_of(where, measured)].mean()) if n else None,
+            good=float(good[among].mean()) if n else None,
             requests_per_s=_rounded(per_second(ok, span_ns)),
             output_tokens_per_s=_rounded(per_second(int(tokens.sum()), span_ns)) if len(tokens) else None,
             metrics=of_group(rows, names),

@@ -29,8 +29,7 @@ def _read(reading: Reading, made: Recording) -> None:
     known = {*_TAKES, "hash_ids"}
 
     def row(entry: dict[str, Any]) -> Row:
-        if not entry.keys() <= known:
-            reading.require(entry, known)
+        reading.require(entry, known)
         found = taken(entry, _TAKES)
         if found["session"] in (None, -1):
             raise ValueError(f"chat_id is {found['session']!r}. Give the number of this turn.")

@@ -26,8 +26,7 @@ def _read(reading: Reading, made: Recording) -> None:
     known = {*TAKES, "hash_ids"}
 
     def row(entry: dict[str, Any]) -> Row:
-        if not entry.keys() <= known:
-            reading.require(entry, known)
+        reading.require(entry, known)
         found = taken(entry, TAKES)
         return found | {"ids": blocks_of(entry, "hash_ids", found["n_in"], BLOCK_TOKENS)}
 

@@ -33,8 +33,7 @@ def _read(reading: Reading, made: Recording) -> None:
     known = {*_TAKES, "timestamp", "hash_ids", "message_mode"}
 
     def row(entry: dict[str, Any]) -> Row:
-        if not entry.keys() <= known:
-            reading.require(entry, known)
+        reading.require(entry, known)
         found = taken(entry, wanted)
         if entry.get("timestamp") is None:
             if "session_id" not in entry:

@@ -13,7 +13,7 @@ import gzip
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation, Overflow
@@ -138,8 +138,10 @@ class Reading:
             if take.needed or not out & {name, take.to[take.to.find(":") + 1 :]}
         }
 
-    def require(self, keys: Iterable[str], known: Iterable[str]) -> None:
+    def require(self, keys: Collection[str], known: Iterable[str]) -> None:
         """Raise ValueError, once for each, where these keys hold what nobody would read."""
+        if not {*keys}.difference(known):
+            return
         losing = [key for key in keys if key not in known and key not in self.names.ignore and key not in self.lost]
         self.lost.update(losing)
         if losing:
@@ -476,7 +478,7 @@ def _check_head(reading: Reading, head: Sequence[str], takes: Mapping[str, Take]
             ]
         )
     try:
-        reading.require((name for name in head if name), {*takes, *leaves})
+        reading.require([name for name in head if name], {*takes, *leaves})
     except ValueError as error:
         raise ScenarioError([f"{reading.path}:1: {error}"]) from None
 

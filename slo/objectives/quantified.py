@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import BY_DISTANCE, ObjectiveVerdict, Outcome, no_data
-from plimsoll.slo.objectives.selector import NONE, Selector, rows_of, split
+from plimsoll.slo.objectives.selector import NONE, Split, rows_of, split
 from plimsoll.slo.objectives.sentence import decisive
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import confidence as sure
@@ -80,18 +80,16 @@ def singles(objective: Objective, records: Records) -> tuple[Objective, ...]:
     """The promises, each about some rows, that one ``each`` of a label is; itself, if it is no such one."""
     if objective.each is None:
         return (objective,)
-    return tuple(objective.narrowed(where) for _, where in _values(objective, records))
+    return tuple(one for _, one in _values(objective, split(objective.each[1], records), records))
 
 
-def _values(objective: Objective, records: Records) -> list[tuple[str, Selector]]:
-    """Each value of its label and the condition for it. Rows without one are none where the rest of its selector leaves
+def _values(objective: Objective, found: Split, records: Records) -> list[tuple[str, Objective]]:
+    """Each value of its label and the promise about it. Rows without one are none where the rest of its selector leaves
     none of them: what was refused has no label that answers have, and ``{admitted}`` is not about it.
     """
-    assert objective.each is not None
-    found = split(objective.each[1], records)
-    pairs = list(zip(found.values, found.conditions, strict=True))
+    pairs = [(value, objective.narrowed(where)) for value, where in zip(found.values, found.conditions, strict=True)]
     if len(pairs) > 1 and pairs[-1][0] == NONE and objective.where:
-        rows = rows_of(objective.narrowed(pairs[-1][1]).where, records)
+        rows = rows_of(pairs[-1][1].where, records)
         if not (rows & records.in_measure).any():
             pairs.pop()
     return pairs
@@ -112,14 +110,15 @@ def quantified(
     if seen.problem:
         p = 1.0 if objective.allowed is not None else None
         return [no_data(objective, f"{seen.problem}; nothing to judge one by one", p_pass=p, p_fail=p)]
-    found = [judged(one) for one in singles(objective, records)]
+    values = _values(objective, seen, records)
+    found = [judged(one) for _, one in values]
     if how == "each":
         return found
     family = holm(found, confidence)
     outcome = "FAIL" if any(one.outcome == "FAIL" for one in family) else worst([one.outcome for one in family])
     deciding = decisive(family, outcome)
     assert deciding is not None
-    value = _values(objective, records)[[one is deciding for one in family].index(True)][0]
+    value = values[[one is deciding for one in family].index(True)][0]
     sure_of = [one.p_fail for one in found if one.p_fail is not None]
     least = min(1.0, min(sure_of) * len(sure_of)) if sure_of else None
     detail = f"of {len(found)} values of {label} {value} decides: {deciding.detail}"
