@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -70,6 +70,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: After Ctrl-C, how long answers in flight are waited for.
 GRACE_NS = 5_000_000_000
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -101,7 +103,7 @@ class Part:
 
     def __init__(self, run: Job, name: str, workforce: Workforce, notice: Callable[[str], None]) -> None:
         self.job = replace(run.classes[name], run_id=run.run_id) if name else run
-        self.workforce, self._notice, self._name = workforce, notice, name
+        self.workforce, self._notice, self.name = workforce, notice, name
         self._place = list(run.classes).index(name) if name else 0
         self.ahead = Ahead(self.job.directory, "the coordinator", notice)
         self.first = self.shards = self._n_samples = 0
@@ -131,8 +133,8 @@ class Part:
             workers=self.shards,
         )  # without t0, which is not known yet
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
-        if self._name:
-            self.manifest |= {"class": self._name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
+        if self.name:
+            self.manifest |= {"class": self.name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
         try:
             await asyncio.to_thread(originals.leave, job.directory.path, scenario)
         except OSError as error:
@@ -175,7 +177,7 @@ class Part:
     async def start(self, log: Any, heard: Callable[[Part, Member, dict[str, Any]], None]) -> None:
         """Have the workers make ready. Raises HarnessFault."""
         job, workforce = self.job, self.workforce
-        told = {"first_query": self._place * mixture.IDS} if self._name else {}
+        told = {"first_query": self._place * mixture.IDS} if self.name else {}
         share = partial(worker_spec, job.scenario, self.target, job.run_id, job.directory.segments)
         shards, dealing = self.shards, workforce.dealing
         specs = [share(index=index, shards=shards, dealing=dealing) | told for index in range(shards)]
@@ -264,7 +266,8 @@ class Coordinator:
             if self._job.bundled is not None:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
-            targets = [await _reached(part.job, server) for part in self._parts]
+            asked = [_reached(part.job, server) for part in self._parts]
+            targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
             if self._job.calibrate_tokens:
                 await self._parts[0].count_tokens(targets[0])
             sealed = await self._measure(targets, server)
@@ -311,13 +314,23 @@ class Coordinator:
     async def _start(self, log: Any) -> None:
         """Every worker is ready. Raises HarnessFault with everything that went wrong; no worker is left then."""
         ready = [part.start(log, self._on_status) for part in self._parts]
-        failed = [one for one in await asyncio.gather(*ready, return_exceptions=True) if one is not None]
-        if failed:
+        try:
+            self._all_well(await asyncio.gather(*ready, return_exceptions=True))
+        except BaseException:
             await self._kill()
-            faults = [one for one in failed if isinstance(one, HarnessFault)]
-            if len(faults) < max(len(failed), 2):
-                raise failed[0]
-            raise HarnessFault([*dict.fromkeys(text for one in faults for text in one.errors)], faults[0].code)
+            raise
+
+    def _all_well(self, found: Sequence[T | BaseException]) -> list[T]:
+        """What was found of each part. Raises HarnessFault with everything that went wrong, and in which class."""
+        faults = {}
+        for part, one in zip(self._parts, found, strict=True):
+            if isinstance(one, HarnessFault):
+                faults[part.name] = one
+            elif isinstance(one, BaseException):
+                raise one
+        if faults:
+            raise mixture.fault_of(faults)
+        return [one for one in found if not isinstance(one, BaseException)]
 
     async def _finished(self) -> None:
         """Every worker is done or dead; classes without an end of their own are ended by the others'."""

@@ -8,13 +8,14 @@ of class k begin at k * ``IDS`` and after the workers of the classes before it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Records
@@ -75,6 +76,20 @@ def part(records: Records, manifest: Mapping[str, Any]) -> Records:
 def _moved(rows: Records, queries: int, workers: int) -> Records:
     columns = {"query_id": rows["query_id"] + queries, "worker": rows["worker"] + workers}
     return rows.with_columns(**{name: column.astype(rec.COLUMNS[name]) for name, column in columns.items()})
+
+
+def fault_of(faults: Mapping[str, HarnessFault]) -> HarnessFault:
+    """One of all classes, "" of a run that is no mix: each error once, with the classes that it is of."""
+    told: dict[str, list[str]] = {}
+    for name, fault in faults.items():
+        for text in fault.errors:
+            told.setdefault(text, []).append(name)
+    errors = [f"{_whose(names)}{text}" for text, names in told.items()]
+    return HarnessFault(errors, next(iter(faults.values())).code)
+
+
+def _whose(names: Sequence[str]) -> str:
+    return f"class{'es' * (len(names) > 1)} {', '.join(names)}: " if names[0] else ""
 
 
 def facts_of(parts: Mapping[str, GeneratorFacts]) -> GeneratorFacts:

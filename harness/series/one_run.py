@@ -35,7 +35,7 @@ from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
 from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host, extent_of
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import conclude, exiting, judge, publish, write_report
-from plimsoll.harness.run.mixture import FOLDER
+from plimsoll.harness.run.mixture import FOLDER, fault_of
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
 from plimsoll.harness.run.promises import Promises, keep, kept
@@ -157,9 +157,15 @@ def make(
 
 def reach(job: Job) -> None:
     """One connection to an endpoint that is not ours to start. Raises HarnessFault (exit 5) if there is none."""
-    for one in job.classes.values() or (job,):
+    faults = {}
+    for name, one in (job.classes or {"": job}).items():
         if one.bundled is None and protocols()[one.target.protocol].needs_url:
-            interrupts.run(preflight(one.target))
+            try:
+                interrupts.run(preflight(one.target))
+            except HarnessFault as fault:
+                faults[name] = fault
+    if faults:
+        raise fault_of(faults)
 
 
 def run_job(prepared: Prepared, *, as_json: bool, quiet: bool = False, staff: Staff = ALONE) -> int:

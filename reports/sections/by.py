@@ -133,10 +133,12 @@ def _table(label: str, groups: Groups) -> Table:
     tokens = any(group.output_tokens_per_s is not None for group in groups.values())
     columns = [Column(label, right=False, names=True, room=12), Column("requests"), Column("failed")]
     columns += [Column("turned away")] if refused else []
-    columns += [Column("good", least_width=84), Column("per second", least_width=72)]
-    columns += [Column("tokens/s", least_width=96)] if tokens else []
+    more = len("turned away   ") * refused  # that column takes as much from the others
+    columns += [Column("good", least_width=84 + more), Column("per second", least_width=72 + more)]
+    columns += [Column("tokens/s", least_width=96 + more)] if tokens else []
     for name in names:
-        columns += [Column(f"{short_of(name)} {p}", least_width=0 if name == names[0] else 120) for p in ("p50", "p99")]
+        least = 0 if name == names[0] else 120 + more
+        columns += [Column(f"{short_of(name)} {p}", least_width=least) for p in ("p50", "p99")]
     rows = []
     for value, group in groups.items():
         n = max(group.requests, 1)
