@@ -38,7 +38,7 @@ from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
-from plimsoll.harness.run.token_calibration import measured
+from plimsoll.harness.run.token_calibration import measured, unmeasurable
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.sealing.accounts import ended, planned, start
 from plimsoll.harness.sealing.labelling import of_payloads
@@ -103,7 +103,8 @@ class Part:
 
     def __init__(self, run: Job, name: str, workforce: Workforce, notice: Callable[[str], None]) -> None:
         self.job = replace(run.classes[name], run_id=run.run_id) if name else run
-        self.workforce, self._notice, self.name = workforce, notice, name
+        self.workforce, self.name = workforce, name
+        self._notice = partial(_of_class, name, notice) if name else notice
         self._place = list(run.classes).index(name) if name else 0
         self.ahead = Ahead(self.job.directory, "the coordinator", notice)
         self.first = self.shards = self._n_samples = 0
@@ -156,7 +157,9 @@ class Part:
             self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
     async def count_tokens(self, target: Target) -> None:
-        """Have lengths in the endpoint's own tokens from now on. Raises HarnessFault."""
+        """Have lengths in the endpoint's own tokens from now on, where it has any. Raises HarnessFault."""
+        if unmeasurable(self.job.scenario):
+            return  # a class beside one that is measured
         job, said = self.job, await measured(self.job.scenario, target)
         self._notice(
             f"a word has {said['tokens_per_word']:g} tokens here, {said['factor']:g} times what was assumed, and each "
@@ -269,7 +272,7 @@ class Coordinator:
             asked = [_reached(part.job, server) for part in self._parts]
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
             if self._job.calibrate_tokens:
-                await self._parts[0].count_tokens(targets[0])
+                await self._count_tokens(targets)
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()
@@ -284,6 +287,16 @@ class Coordinator:
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)
+
+    async def _count_tokens(self, targets: Sequence[Target]) -> None:
+        """Have every class count in its endpoint's tokens, and write that down. Raises HarnessFault."""
+        counts = [part.count_tokens(target) for part, target in zip(self._parts, targets, strict=True)]
+        self._all_well(await asyncio.gather(*counts, return_exceptions=True))
+        if (job := self._job).classes:
+            mix = {
+                part.name: {**job.public["mix"][part.name], "source": part.job.public["source"]} for part in self._parts
+            }
+            self._job = replace(job, public={**job.public, "mix": mix})
 
     async def _measure(self, targets: Sequence[Target], server: bundled_server.Bundled | None) -> Sealed:
         job, parts, first = self._job, self._parts, 0
@@ -436,6 +449,11 @@ def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: flo
             opened = sum(int(report["client"].get("connections_opened", 0)) for report in reports)
             found += limits.exhaustion(failed, opened, seconds, limits.read())
     return found
+
+
+def _of_class(name: str, notice: Callable[[str], None], text: str) -> None:
+    begin = "warning: " * text.startswith("warning: ")
+    notice(f"{begin}class {name}: {text.removeprefix(begin)}")
 
 
 def loopback(url: str) -> bool:

@@ -120,13 +120,13 @@ def prepare(
         errors += check_accuracy(scenario, promises.objectives)
         errors += check_labels(scenario, promises.objectives)
         for name, one in scenario.classes.items():
-            errors += unmeasurable(one) if calibrate_tokens and not scenario.mix else []
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
             if target is not None and headers is not None:
                 targets[name] = target, headers
-        if scenario.mix and calibrate_tokens:
-            errors.append("--calibrate-tokens: a mix has several sources. Calibrate each by a run of its own")
+        unmeasured = {name: unmeasurable(one) for name, one in scenario.classes.items()} if calibrate_tokens else {}
+        for name, problems in unmeasured.items() if all(unmeasured.values()) else ():
+            errors += [text.replace(": ", f": class {name}: ", 1) if name else text for text in problems]
     if errors or scenario is None or len(targets) < len(scenario.classes):
         raise HarnessFault(list(dict.fromkeys(errors)))
     directory = rundir.create(out or default_out(scenario.name))

@@ -30,7 +30,16 @@ _ALL = ("open_loop", "no_endpoint", "aligned")
 #: What of a class says nothing of the run.
 _OWN = ("process", "frame_interval_ns", "frame_deadline_ns", "slots")
 #: What of a class's manifest is not the run's.
-_ITS = ("class", "first_query_id", "first_worker", "source_samples", "scenario_sha256", "calibration", "timer")
+_ITS = (
+    "class",
+    "first_query_id",
+    "first_worker",
+    "source_samples",
+    "scenario_sha256",
+    "calibration",
+    "timer",
+    "token_calibration",
+)
 
 
 def whole(parts: Mapping[str, tuple[Mapping[str, Any], Records]]) -> Records:
