@@ -48,6 +48,7 @@ from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.records.labels import AGENT, REGION
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
@@ -488,7 +489,7 @@ def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[st
             key = "client: {retry: ...}" if one.indicator == "retried" else "degraded: header NAME"
             errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
         for label in one.labels:
-            if label not in known:
+            if label not in (*known, AGENT, REGION):  # where one host sends, harness/series/one_run.py says so
                 hint = f"There are {', '.join(sorted(known))}"
                 errors.append(f"{one}: no row of this run has the label {label}. {hint}, or what labels names")
         for part in one.where:

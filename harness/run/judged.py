@@ -103,11 +103,10 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     told = replace(promises, notes=notes(sealed, promises))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
-    judged = slo_judge(
-        sealed.records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes
-    )
+    records = sealed.told_apart
+    judged = slo_judge(records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes)
     recorded = originals.load(sealed.directory.path)
-    report = reporting.build(manifest, sealed.scenario, sealed.records, judged, recorded, by)
+    report = reporting.build(manifest, sealed.scenario, records, judged, recorded, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 
 

@@ -41,7 +41,7 @@ from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.labels import LabelTable, sent_by
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.validity.accounts import Sums, sums
@@ -97,6 +97,15 @@ class Sealed:
     whole: bool = True
     kept: retention.Kept | None = None
     classes: Mapping[str, GeneratorFacts] = field(default_factory=dict)
+
+    @property
+    def told_apart(self) -> Records:
+        """Its records; of a run of several agents with who sent each."""
+        agents = [one for one in self.manifest.get("agents") or () if one.get("shards")]
+        if not agents:
+            return self.records
+        sent = [(str(one["name"]), str(one.get("region") or ""), one["shards"]) for one in agents]
+        return self.records.labelled(sent_by(self.records.labels, self.records["worker"], sent))
 
 
 def create(path: Path) -> RunDirectory:

@@ -46,6 +46,7 @@ from plimsoll.harness.sealing.workforce import Workforce
 from plimsoll.harness.series.publish import tell
 from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.records.labels import AGENT, REGION
 
 if TYPE_CHECKING:
     from plimsoll.harness.live.live_view import LiveView
@@ -303,8 +304,13 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
+        if workforce is None and (alone := _alone(prepared)):
+            raise HarnessFault(alone)
         if scenario.mix and workforce is not None:
-            raise HarnessFault(f"{scenario.name}: a mix is sent by one host. Leave --locust-master out")
+            raise HarnessFault(
+                f"{scenario.name}: an agent sends shards of one plan, and a mix has a plan for each of its "
+                f"{len(scenario.mix)} classes. Leave --locust-master out, and give its classes more workers"
+            )
         for part in prepared.job.classes.values():
             part.directory.segments.mkdir(parents=True, exist_ok=True)
         parts = {name: _checked(one, notice, workforce) for name, one in prepared.job.classes.items()}
@@ -325,6 +331,18 @@ def carry_out(
     if outcome.sealed.directory != prepared.job.directory:
         _keep(prepared.promises, outcome.sealed.directory, notice)
     return outcome
+
+
+def _alone(prepared: Prepared) -> list[str]:
+    """What is promised of agents, where there are none."""
+    own = prepared.job.scenario.told_apart_by()
+    limits = (*prepared.promises.objectives, *(limit for slo in prepared.promises.slos for limit in slo.limits))
+    return [
+        f"{one}: one host sends this run, and no row has the label {label}. Add --locust-master, or leave it out"
+        for one in limits
+        for label in one.labels
+        if label in (AGENT, REGION) and label not in own
+    ]
 
 
 def _checked(job: Job, notice: Callable[[str], None], workforce: Workforce | None) -> Job:
