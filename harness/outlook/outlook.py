@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
@@ -108,7 +108,7 @@ class Together:
     """What all classes of a mix send: each load, and whether it is an open loop."""
 
     loads: tuple[tuple[Load, bool], ...]
-    stop: Stop = Stop()
+    stop: Stop = field(default_factory=Stop)
     per_query: float = 1.0
     tokens: float | None = None
     endless: bool = True
@@ -265,9 +265,8 @@ def outlooks(asked: Question) -> dict[str, Outlook]:
     least_ns = max((min(pace.duration_ns for pace in some) for some in paces), default=0)
     for name, one in classes.items():
         if one.endless:
-            loads[name] = replace(
-                load_of(one.model_copy(update={"stop": StopSection()})), stop=Stop(1, least_ns), endless=True
-            )
+            finite = load_of(one.model_copy(update={"stop": StopSection()}))
+            loads[name] = replace(finite, stop=Stop(1, least_ns), endless=True)
     found: dict[str, Outlook] = {}
     for name, one in classes.items():
         mine = tuple(part for whole in promises.objectives if (part := _of_class(whole, name)) is not None)
