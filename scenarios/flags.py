@@ -133,7 +133,7 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
 
 #: Flags of a run of several classes, and those that each class takes as a scenario does.
 _MIX_RUN = ("name", "seed", "retries", "warmup", "objectives", "keep")
-_MIX_EACH = ("workers", "timeout", "connect_timeout", "drain", "cancel")
+_MIX_EACH = ("mode", "reference", "workers", "timeout", "connect_timeout", "drain", "cancel")
 
 
 def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
@@ -190,8 +190,11 @@ def split_load(text: str) -> tuple[str, str]:
 
 
 def loads_of(mix: Scenario, variable: str, name: str = "") -> dict[str, float]:
-    """The loads of the classes that have such a load, each one number; ``name``: of this class alone."""
-    found = {part: getattr(one.params, variable, None) for part, one in mix.mix.items() if name in ("", part)}
+    """The loads of the classes that have such a load, each one number; ``name``: of this class alone. One of mode
+    accuracy sends each sample once, at no chosen load.
+    """
+    moved = {part: one for part, one in mix.mix.items() if name in ("", part) and one.mode != "accuracy"}
+    found = {part: getattr(one.params, variable, None) for part, one in moved.items()}
     return {part: float(load) for part, load in found.items() if isinstance(load, int | float)}
 
 

@@ -51,7 +51,7 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
-OF_RUN = ("name", "description", "mode", "reference", "seed", "warmup", "retries", "keep", "mix")
+OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "mix")
 _OF_CLASS = ("kind", "params", "source", "objectives")
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -340,11 +340,12 @@ class Scenario(BaseModel):
                 del found[name]
         if self.mix:
             found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
-            found["mix"] = {name: one._as_class() for name, one in self.mix.items()}
+            found["mix"] = {name: one._as_class(self) for name, one in self.mix.items()}
         return found
 
-    def _as_class(self) -> dict[str, Any]:
-        found = {key: value for key, value in self.to_mapping().items() if key not in OF_RUN}
+    def _as_class(self, run: Scenario) -> dict[str, Any]:
+        alike = [name for name in ("mode", "reference") if getattr(self, name) == getattr(run, name)]
+        found = {key: value for key, value in self.to_mapping().items() if key not in (*OF_RUN, *alike)}
         if self.endless:
             found["until"] = "others"
             del found["stop"]
@@ -405,8 +406,6 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     shared = {key: value for key, value in mapping.items() if key not in (*OF_RUN, *_OF_CLASS)}
     own = ("kind", "params", "source")
     reading.not_here(mapping, own, "does not go with mix. Write it in each class, as mix.NAME")
-    if mapping.get("mode", "performance") != "performance":
-        reading.say(("mode",), "does not go with mix: an accuracy run sends each sample of one source. Leave one out")
     run = {key: value for key, value in mapping.items() if key not in own}
     stand_in = {"kind": MIX, "params": _Nothing(), "source": _Nothing()}
     found = reading.validated(Scenario, {**run, **stand_in, "mix": {}}, ())
@@ -447,6 +446,8 @@ def _class_of(own: Mapping[str, Any], shared: Mapping[str, Any], reading: _Readi
     if until not in ("own", "others"):
         reading.say((MIX, name, "until"), f"is {until!r:.60}. Write others, or leave it out")
     elif until == "others":
+        if one.get("mode") == "accuracy":
+            reading.say((MIX, name, "until"), "others does not go with mode accuracy, which ends with its last sample")
         if own.get("stop"):
             reading.say((MIX, name, "stop"), "does not go with until: others, which ends the class. Keep one of them")
         one["stop"] = {"min_queries": 1, "min_duration": format_duration(MAX_NS)}

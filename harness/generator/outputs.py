@@ -238,12 +238,12 @@ def _is_shape(value: Any) -> bool:
 
 
 def gather(
-    segments: Path, plan: Plan, run_id: str, expected: Sequence[Expected] | None, mlperf: bool
+    segments: Path, plan: Plan, run_id: str, expected: Sequence[Expected] | None, mlperf: bool, first: int = 0
 ) -> Callable[[Path], None]:
     """Read the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
 
-    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too. Lines that a
-    worker did not finish are left out.
+    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too;
+    ``first``: what ids of queries begin at on the wire. Lines that a worker did not finish are left out.
     """
     import pyarrow as pa
 
@@ -257,7 +257,9 @@ def gather(
             "query_id": pa.array(query, pa.int64()),
             "sample_ix": pa.array(place, pa.int64()),
             "payload_ix": pa.array(payload, pa.int64()),
-            "request_id": pa.array([f"{run_id}-{q}-{s}" for q, s in zip(query, place, strict=True)], pa.string()),
+            "request_id": pa.array(
+                [f"{run_id}-{first + q}-{s}" for q, s in zip(query, place, strict=True)], pa.string()
+            ),
             "text": pa.array([one.get("text") for one in kept], pa.string()),
             "data": pa.array(data, pa.binary()),
             "datatype": pa.array([one.get("datatype") for one in kept], pa.string()),
@@ -278,12 +280,12 @@ def _write(table: Any, mlperf: bool, directory: Path) -> None:
         _write_mlperf(directory / MLPERF_FILE, payload, raw)
 
 
-def leave(to: Path, folder: Path, kept: Records) -> None:
-    """Write the answers of these rows to a file of their own. Raises OSError."""
+def leave(to: Path, folder: Path, kept: Records, first: int = 0) -> None:
+    """Write the answers of these rows, whose ids begin at ``first``, to a file of their own. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    some = {*zip(kept["query_id"].tolist(), kept["sample_ix"].tolist(), strict=True)}
+    some = {*zip((kept["query_id"] - first).tolist(), kept["sample_ix"].tolist(), strict=True)}
     table = pq.read_table(folder / FILE)
     stays = pa.array([key in some for key in zip(*(table[name].to_pylist() for name in _KEYS), strict=True)])
     whole(to, partial(pq.write_table, table.filter(stays), compression="zstd"), sync=True)

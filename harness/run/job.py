@@ -49,6 +49,7 @@ from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.records.labels import AGENT, REGION
+from plimsoll.slo.validity import mixed
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
@@ -501,14 +502,39 @@ def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[st
 
 def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
     """Every error of the mode, its references and the objectives on them, before anything is sent."""
-    asked = [str(one) for one in objectives if one.statistic == "accuracy"]
+    about = {name: [one for one in mixed.about(name, objectives) if one.statistic == "accuracy"]
+             for name in scenario.classes}  # fmt: skip
+    answered = dict.fromkeys(
+        one for name, asked in about.items() for one in asked if _told(scenario.classes[name], one)
+    )
+    errors = [
+        f"{one}: the run keeps no answers. Add --mode accuracy, or drop the objective"
+        for one in objectives
+        if one.statistic == "accuracy" and one not in answered
+    ]
+    errors += [
+        f"{one}: class {name} keeps no answers. Give it mode: accuracy, or name the others in {{class=...}}"
+        for one in answered
+        if one.each is not None and one.each[1] == "class"
+        for name, asked in about.items()
+        if one in asked and not _told(scenario.classes[name], one)
+    ]
+    for name, one in scenario.classes.items():
+        whose = f"class {name}: " if name else ""
+        errors += [whose + text for text in _uncompared(one, about[name])]
+    return errors
+
+
+def _told(scenario: Scenario, objective: Objective) -> bool:
+    """Whether its answers are looked at."""
+    return scenario.mode == "accuracy" or (objective.indicator == "wer" and _speaks(scenario))
+
+
+def _uncompared(scenario: Scenario, asked: Sequence[Objective]) -> list[str]:
+    """Why answers of this load can't be held against references."""
     if scenario.mode != "accuracy":
-        if any(one.indicator == "wer" for one in objectives) and any(map(_speaks, scenario.classes.values())):
-            asked = [str(one) for one in objectives if one.statistic == "accuracy" and one.indicator != "wer"]
-        errors = [f"{text}: the run keeps no answers. Add --mode accuracy, or drop the objective" for text in asked]
-        if scenario.reference is not None:
-            errors.append("reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out")
-        return errors
+        said = "reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out"
+        return [said] if scenario.reference is not None else []
     spec = protocols().get(scenario.target.protocol)
     if spec is not None and not spec.needs_url:
         return ["mode: the null protocol answers nothing. Use another protocol, or --mode performance"]
@@ -516,10 +542,10 @@ def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[
         expected = references(scenario.source_object(), scenario.reference)
     except ScenarioError as error:
         return error.errors
-    if expected is None and asked:
+    if expected is None:
         return [
-            f"{text}: there is nothing to compare with. Give --reference FILE, or reference in each row of the source"
-            for text in asked
+            f"{one}: there is nothing to compare with. Give --reference FILE, or reference in each row of the source"
+            for one in asked
         ]
     return []
 

@@ -8,12 +8,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.host.manifest import absent
 from plimsoll.harness.process import outlet, writing
 from plimsoll.harness.process.writing import Output, formats_of
-from plimsoll.harness.run import originals, retention
+from plimsoll.harness.run import mixture, originals, retention
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, away, make_room
 from plimsoll.reports import report as reporting
@@ -23,7 +25,7 @@ from plimsoll.reports.parts.provenance import attempts_part
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.text.fields import sampled
 from plimsoll.slo.judge import judge as slo_judge
-from plimsoll.slo.verdict.accuracy import Scores
+from plimsoll.slo.verdict.accuracy import Scores, joined
 
 
 def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
@@ -32,7 +34,7 @@ def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repo
     records, path = sealed.records, sealed.directory.path
     if sealed.kept is not None:
         with contextlib.suppress(OSError):
-            retention.forget(path)  # killed as it did so, or on a disk that took no more
+            retention.forget(*_folders(sealed))  # killed as it did so, or on a disk that took no more
     if keep == "all" or sealed.kept is not None or not sealed.whole or sealed.facts.plan_faults:
         return report
     try:
@@ -44,18 +46,19 @@ def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repo
     result = report.model_copy(update={"run": report.run.model_copy(update={"kept": said})})
     document = {"facts": _facts(sealed), "promises": promises.to_json(), "report": result.document()}
     try:
-        if sealed.scenario.get("mode") == "accuracy":
+        for folder, first in _answered(sealed).items():
             from plimsoll.harness.generator.outputs import leave
 
-            leave(path / retention.ANSWERS, path, records.select(kept & records.in_measure))
+            leave(folder / retention.ANSWERS, folder, records.select(kept & records.in_measure), first)
         retention.drop(path, records, kept, document)
     except OSError as error:
         with contextlib.suppress(OSError):
-            (path / retention.ANSWERS).unlink(missing_ok=True)
+            for folder in _answered(sealed):
+                (folder / retention.ANSWERS).unlink(missing_ok=True)
         note = f"keep {keep}: everything is still there, because {path} takes no files ({error.strerror})"
         return report.model_copy(update={"warnings": [*report.warnings, note]})
     with contextlib.suppress(OSError):
-        retention.forget(path)
+        retention.forget(*_folders(sealed))
     return result
 
 
@@ -111,11 +114,32 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
 
 
 def _scores(sealed: Sealed) -> Scores | None:
-    if sealed.scenario.get("mode") != "accuracy":
+    folders = _answered(sealed)
+    if not folders:
         return None
     from plimsoll.harness.generator.outputs import scores_of  # what reads answers, which no other run keeps
 
-    return scores_of(sealed.directory.path)
+    found = [(first, scores_of(folder)) for folder, first in folders.items()]
+    known = [replace(one, keys=one.keys + np.array([first, 0])) for first, one in found if one and one.keys is not None]
+    return joined(known) if known else None
+
+
+def _folders(sealed: Sealed) -> tuple[Path, ...]:
+    """Its own, and of a mix those of its classes."""
+    path = sealed.directory.path
+    return path, *(path / mixture.FOLDER / name for name in sealed.classes)
+
+
+def _answered(sealed: Sealed) -> dict[Path, int]:
+    """Where its answers are, of a mix those of each class that keeps any, and what ids of queries begin at there."""
+    path, modes = sealed.directory.path, [(None, sealed.scenario)]
+    if sealed.classes:
+        modes = [(name, {**sealed.scenario, **one}) for name, one in sealed.scenario["mix"].items()]
+    return {
+        path if name is None else path / mixture.FOLDER / name: place * mixture.IDS
+        for place, (name, one) in enumerate(modes)
+        if one.get("mode") == "accuracy"
+    }
 
 
 def exiting(report: Report, code: int) -> Report:

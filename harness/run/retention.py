@@ -128,16 +128,17 @@ def drop(path: Path, records: Records, kept: BoolArray, document: dict[str, Any]
         raise
 
 
-def forget(path: Path) -> None:
-    """Once chunk times are dropped: of the answers only those that stay, and no log of MLPerf's, which has all or none.
-    Raises OSError.
+def forget(*folders: Path) -> None:
+    """Once chunk times are dropped: of the answers in each folder only those that stay, and no log of MLPerf's, which
+    has all or none. Raises OSError.
     """
     from plimsoll.harness.generator.outputs import FILE as OUTPUTS
     from plimsoll.harness.generator.outputs import MLPERF_FILE
 
-    if (path / ANSWERS).is_file():
-        (path / MLPERF_FILE).unlink(missing_ok=True)
-        (path / ANSWERS).replace(path / OUTPUTS)
+    for path in folders:
+        if (path / ANSWERS).is_file():
+            (path / MLPERF_FILE).unlink(missing_ok=True)
+            (path / ANSWERS).replace(path / OUTPUTS)
 
 
 def _left(records: Records, kept: BoolArray) -> Iterator[Records]:

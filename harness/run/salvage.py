@@ -180,7 +180,7 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan.extent(), members))
     answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
-        answers, notes = _gather_outputs(directory, scenario, plan.whole(), str(manifest["run_id"]))
+        answers, notes = _gather_outputs(directory, scenario, plan.whole(), manifest)
     payloads, told = read_again(scenario)
     chosen = _chosen(scenario, plan.extent())
     sealed = seal(directory, manifest, scenario, plan, members, facts, chosen, begun.dealing, answers, payloads)
@@ -278,7 +278,7 @@ def _many(indices: Sequence[int]) -> str:
 
 
 def _gather_outputs(
-    directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str
+    directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, manifest: Mapping[str, Any]
 ) -> tuple[Callable[[Path], None] | None, tuple[str, ...]]:
     # What reads answers, which only an accuracy run keeps.
     from plimsoll.harness.generator.outputs import gather
@@ -289,7 +289,8 @@ def _gather_outputs(
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
         expected = references(known.source_object(), known.reference)
-        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES), ()
+        run_id, first = str(manifest["run_id"]), int(manifest.get("first_query_id", 0))
+        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES, first), ()
     except (ScenarioError, HarnessFault, OSError) as error:
         return None, (f"the answers were not gathered ({error})",)
 

@@ -35,7 +35,7 @@ def assess_run(
         return assess(records, facts, objectives, judged=judged, strict=strict, merged=merged)
     found = {
         name: assess(
-            of_class(records, name), facts, _about(name, objectives), judged=judged, strict=strict, merged=merged
+            of_class(records, name), facts, about(name, objectives), judged=judged, strict=strict, merged=merged
         )
         for name, facts in classes.items()
     }
@@ -94,7 +94,7 @@ def of_class(records: Records, name: str) -> Records:
     return records.select(np.flatnonzero(np.asarray(labels.columns["class"]) == place))
 
 
-def _about(name: str, objectives: Sequence[Objective]) -> list[Objective]:
+def about(name: str, objectives: Sequence[Objective]) -> list[Objective]:
     """Those that this class may break."""
     return [one for one in objectives if not any(_excludes(part, name) for part in one.where)]
 

@@ -53,7 +53,8 @@ class Scores:
 
     ``matched`` of ``places`` tokens, and word ``errors`` against ``words`` of the reference, of texts only (0
     elsewhere; of an answer that is missing every place is wrong). ``metrics``: those that the references allow.
-    ``keys`` int64[samples, 2]: the query and the place in it of each, where they are known.
+    ``keys`` int64[samples, 2]: the query and the place in it of each, where they are known. ``parts``: those that it
+    was joined of.
     """
 
     metrics: tuple[str, ...]
@@ -64,16 +65,19 @@ class Scores:
     errors: IntArray
     words: IntArray
     keys: IntArray | None = None
+    parts: tuple[Scores, ...] = ()
 
     def __len__(self) -> int:
         return len(self.answered)
 
     def of_rows(self, records: Records) -> Scores:
         """Those of the samples of these records; of none where nobody knows which they are."""
-        theirs = np.stack([records["query_id"], records["sample_ix"]], axis=1)
+        if theirs := [part for one in self.parts if len(part := one.of_rows(records))]:
+            return joined(theirs)
+        rows = np.stack([records["query_id"], records["sample_ix"]], axis=1)
         keys = np.full((len(self), 2), -1) if self.keys is None else self.keys
-        places = int(max(keys[:, 1].max(initial=0), theirs[:, 1].max(initial=0))) + 2
-        among = np.isin(keys @ [places, 1], theirs @ [places, 1])
+        places = int(max(keys[:, 1].max(initial=0), rows[:, 1].max(initial=0))) + 2
+        among = np.isin(keys @ [places, 1], rows @ [places, 1])
         return Scores(
             self.metrics,
             self.answered[among],
@@ -96,6 +100,17 @@ class Scores:
         if not self.answered.all():
             return float("inf")
         return float(self.errors.sum() / self.words.sum()) if self.words.sum() else float("nan")
+
+
+def joined(parts: Sequence[Scores]) -> Scores:
+    """All samples of several sources, by the metrics that the references of all of them allow."""
+    if len(parts) == 1:
+        return parts[0]
+    metrics = tuple(name for name in parts[0].metrics if all(name in one.metrics for one in parts))
+    right = {name: np.concatenate([one.right[name] for one in parts]) for name in parts[0].right}
+    names = ("matched", "places", "errors", "words", "keys")
+    columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
+    return Scores(metrics, np.concatenate([one.answered for one in parts]), right, **columns, parts=tuple(parts))
 
 
 def score(answers: Sequence[Answer | None], expected: Sequence[Any], keys: IntArray | None = None) -> Scores:

@@ -126,6 +126,45 @@ def test_answers_are_kept_compared_and_judged_again(engine: str, url: str, tmp_p
     assert {bytes.fromhex(entry["data"]).decode() for entry in log} == set(CAPITALS.values())
 
 
+def test_in_a_mix_answers_of_a_class_are_held_against_references_while_the_others_are_load(
+    url: str, tmp_path: Path
+) -> None:
+    """Each class that keeps answers is compared by its own; a selector tells them apart."""
+    questions(tmp_path, 40, _3="wrong")
+    labels = [{"prompt": "France", "id": f"l{i}", "reference": i} for i in range(10)]
+    (tmp_path / "l.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
+    (tmp_path / "m.yaml").write_text(
+        "name: m\nstop: {min_queries: 20, min_duration: 1s}\n"
+        "mix:\n"
+        "  chat: {kind: server, params: {rate: 100}, mode: accuracy, source: {kind: jsonl, path: q.jsonl}}\n"
+        "  load: {kind: server, params: {rate: 20}, source: {kind: jsonl, path: q.jsonl}}\n"
+        "  label: {kind: server, params: {rate: 20}, mode: accuracy, source: {kind: jsonl, path: l.jsonl}}\n"
+    )
+    texts = [f"accuracy(exact_match{{class={name}}}) >= 90%" for name in ("chat", "label")]
+    slo = [word for text in ["accuracy(wer{class=chat}) <= 5%", *texts] for word in ("--slo", text)]
+    given = ["--url", url, "--out", "r", "--keep", "tail", "--json", *slo]
+    ran = plimsoll_here("run", "m.yaml", *given, cwd=tmp_path)
+    told = json.loads(ran.stdout)
+    seen = {one["objective"]: (one["outcome"], one["n"], one["bad"]) for one in told["verdict"]["objectives"]}
+    assert seen["accuracy(wer{class=chat}) <= 5%"] == ("PASS", 40, None), told["verdict"]["reasons"]
+    assert seen["accuracy(exact_match{class=chat}) >= 90%"][1:] == (40, 1)
+    assert seen["accuracy(exact_match{class=label}) >= 90%"] == ("FAIL", 10, 10)
+    assert told["accuracy"]["samples"] == 50, "the load is not compared"
+    assert {*told["accuracy"]["scores"]} == {"exact_match"}, "of all together what all their references allow"
+    rows = pq.read_table(tmp_path / "r" / "classes" / "chat" / "outputs.parquet").to_pylist()
+    ids = {row["request_id"] for row in pq.read_table(tmp_path / "r" / "requests.parquet").to_pylist()}
+    assert 0 < len(rows) < 40
+    assert {row["request_id"] for row in rows} <= ids
+    assert not (tmp_path / "r" / "classes" / "load" / "outputs.parquet").exists()
+    again = json.loads(plimsoll_here("report", "r", "--json", cwd=tmp_path).stdout)
+    assert again["accuracy"] == told["accuracy"]
+    slo = ["--slo", "accuracy(wer{class=load}) <= 5%", "--slo", "each class: accuracy(exact_match) >= 9%"]
+    wrong = plimsoll_here("run", "m.yaml", "--url", url, *slo, cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "accuracy(wer{class=load}) <= 5%: the run keeps no answers" in wrong.stderr
+    assert "class load keeps no answers. Give it mode: accuracy" in wrong.stderr
+
+
 @pytest.mark.parametrize(("kept", "left"), [("none", 0), ("tail", 3)])
 def test_answers_that_were_not_kept_were_compared(kept: str, left: int, url: str, tmp_path: Path) -> None:
     """One of 60 fails; of the others the slowest by latency stay. An answer in one piece has no time to first token."""

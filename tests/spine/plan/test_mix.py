@@ -56,6 +56,20 @@ def test_a_mix_is_read_back_as_it_was_written() -> None:
     assert made.to_mapping()["mix"]["bulk"]["until"] == "others"
 
 
+def test_a_class_keeps_answers_by_itself_or_all_do() -> None:
+    one = mixed(mix={"chat": {**CHAT, "mode": "accuracy"}, "more": CHAT})
+    every = mixed(mode="accuracy", mix={"chat": CHAT, "load": {**CHAT, "mode": "performance"}})
+    asked = with_flags(mixed(mix={"chat": CHAT}), mode="accuracy")
+    for made, modes in (
+        (one, ["accuracy", "performance"]),
+        (every, ["accuracy", "performance"]),
+        (asked, ["accuracy"]),
+    ):
+        assert [part.mode for part in made.mix.values()] == modes
+        assert parse(made.to_mapping()) == made
+    assert "mode" not in mixed(mix={"chat": CHAT}).to_mapping()["mix"]["chat"], "files of others stay as they were"
+
+
 def test_a_class_has_what_stands_at_the_top_unless_it_says_otherwise() -> None:
     target = {"url": "http://h:1", "headers": {"a": "1", "b": "1"}}
     own = {**CHAT, "target": {"model": "m", "headers": {"b": "2"}}, "timeout": "3s"}
@@ -101,18 +115,17 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
     with pytest.raises(ScenarioError) as refused:
         parse(
             {
-                "kind": "server", "mode": "accuracy",
+                "kind": "server",
                 "mix": {
                     "a b": CHAT, "x": {"kind": "server", "params": {"rat": 1}, "seed": 3}, "z": 3, "w": {},
                     "o": {"kind": "offline", "until": "others"}, "u": {**BULK, "stop": STOP},
-                    "v": {**BULK, "until": "x"},
+                    "v": {**BULK, "until": "x"}, "q": {**BULK, "mode": "accuracy"},
                 },
             },
             "f.yaml",
         )  # fmt: skip
     assert refused.value.errors == [
         "f.yaml:kind: does not go with mix. Write it in each class, as mix.NAME.",
-        "f.yaml:mode: does not go with mix: an accuracy run sends each sample of one source. Leave one out.",
         "f.yaml:mix.a b: is no name of a class. Use letters, digits, _ and -, begin with a letter or a digit, at "
         "most 40.",
         "f.yaml:mix.x.seed: is the run's. Write it at the top of the file.",
@@ -123,6 +136,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
         "kind concurrency, or give stop.",
         "f.yaml:mix.u.stop: does not go with until: others, which ends the class. Keep one of them.",
         "f.yaml:mix.v.until: is 'x'. Write others, or leave it out.",
+        "f.yaml:mix.q.until: others does not go with mode accuracy, which ends with its last sample.",
     ]
     with pytest.raises(ScenarioError, match="mix: names no classes"):
         parse({"mix": {}})
