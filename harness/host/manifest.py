@@ -146,7 +146,7 @@ def checked(name: str, held: object) -> dict[str, Any]:
             value = value.get(key) if isinstance(value, dict) else None
         fits = value is None or isinstance(value, kind) or (path, value) == ("cancel", "recorded")
         if kind is int and fits and value is not None:
-            fits = not isinstance(value, bool) and abs(value) < 1 << 63
+            fits = not isinstance(value, bool) and abs(value) < (1 << 64 if path == "seed" else 1 << 63)
         if kind is list and fits and value is not None:
             fits = all(isinstance(one, str) for one in value)
         if not fits:
