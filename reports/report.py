@@ -31,6 +31,7 @@ from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.by import Group, untold
 from plimsoll.reports.sections.client import ClientPart
 from plimsoll.reports.sections.failures import Failures
+from plimsoll.reports.sections.hops import Hops
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
 from plimsoll.reports.sections.prefix_cache import PrefixCache
@@ -103,6 +104,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         default=None, description="latencies of a replay beside those that were recorded; absent: nobody recorded any"
     )
     sessions: Sessions | None = Field(default=None, description="sessions and their turns; absent: there were none")
+    hops: Hops | None = Field(
+        default=None, description="what each hop of the scenario's budget took; absent: it has no budget"
+    )
     client: ClientPart | None = Field(
         default=None, description="requests and the attempts made of them; absent: no habits, and nobody told to wait"
     )
@@ -116,7 +120,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        optional = ("agents", "by", "client", "prefix_cache", "recorded", "sessions", "sections")
+        optional = ("agents", "by", "client", "hops", "prefix_cache", "recorded", "sessions", "sections")
         absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}

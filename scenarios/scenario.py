@@ -51,7 +51,7 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
-OF_RUN = ("name", "description", "mode", "reference", "seed", "warmup", "retries", "keep", "mix")
+OF_RUN = ("name", "description", "mode", "reference", "seed", "warmup", "retries", "keep", "budget", "mix")
 _OF_CLASS = ("kind", "params", "source", "objectives")
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -173,6 +173,10 @@ class Scenario(BaseModel):
         default=None, description="Its habits: {retry: {budget: 10%}, hedge: {after: p95}, patience: 10s}; null: none."
     )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
+    budget: dict[NonEmpty, NonEmpty] = Field(
+        default_factory=dict,
+        description="What each hop may take, in order: {queue: 20ms, decode: 50ms/token}. It explains, not promises.",
+    )
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
     retries: int = Field(
         default=0, ge=0, le=100, description="So often is a run repeated that is INVALID by the generator alone."

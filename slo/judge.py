@@ -31,6 +31,7 @@ from plimsoll.slo.validity.mixed import assess_run
 from plimsoll.slo.validity.validity import Validity
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
+from plimsoll.slo.verdict.hops import Budget, spent_of
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
 from plimsoll.slo.verdict.verdict import Verdict, course_of, of_part
 from plimsoll.slo.verdict.verdict import judge as judge_objectives
@@ -56,6 +57,7 @@ class Judged:
     speech: Speech | None
     peers: Mapping[str, Figures]
     sessions: Sessions | None = None
+    hops: Budget | None = None
 
 
 def judge(
@@ -99,6 +101,7 @@ def judge(
         speech=speech(records, confidence),
         peers=in_other_words(without_sounds(records), objectives),
         sessions=sessions(records, facts.unreached),
+        hops=spent_of(records, promises.hops),
     )
 
 

@@ -47,7 +47,8 @@ from plimsoll.scenarios.text.labels import fallback_of
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import selector
-from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.objective import Objective, ObjectiveError
+from plimsoll.slo.verdict.hops import parse_hops
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
@@ -119,6 +120,7 @@ def prepare(
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
         errors += check_labels(scenario, promises.objectives)
+        errors += _check_budget(scenario)
         for name, one in scenario.classes.items():
             errors += unmeasurable(one) if calibrate_tokens and not scenario.mix else []
             target, headers, problems = _target(one, scenario.name)
@@ -135,6 +137,15 @@ def prepare(
     directory = rundir.create(out or default_out(scenario.name))
     job = replace(_job(scenario, targets, directory, command or sys.argv), calibrate_tokens=calibrate_tokens)
     return Prepared(job, promises, outputs)
+
+
+def _check_budget(scenario: Scenario) -> list[str]:
+    """What is wrong with the latency budget."""
+    try:
+        parse_hops(scenario.budget)
+    except ObjectiveError as error:
+        return [f"{scenario.name}:{text}" for text in error.errors]
+    return []
 
 
 def promised(scenario: Scenario) -> list[str]:

@@ -23,7 +23,9 @@ from plimsoll.reports.parts.provenance import attempts_part
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.text.fields import sampled
 from plimsoll.slo.judge import judge as slo_judge
+from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.verdict.accuracy import Scores
+from plimsoll.slo.verdict.hops import Hop, parse_hops
 
 
 def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
@@ -92,7 +94,7 @@ def _as_stored(report: Report, sealed: Sealed) -> Report:
 
 def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    told = replace(promises, notes=notes(sealed, promises))
+    told = replace(promises, notes=notes(sealed, promises), hops=_hops(sealed))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
     judged = slo_judge(
@@ -101,6 +103,14 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     recorded = originals.load(sealed.directory.path)
     report = reporting.build(manifest, sealed.scenario, sealed.records, judged, recorded, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
+
+
+def _hops(sealed: Sealed) -> tuple[Hop, ...]:
+    try:
+        return parse_hops(sealed.scenario.get("budget") or {})
+    except (ObjectiveError, TypeError, AttributeError) as error:
+        where = f"{sealed.directory.path}: scenario.yaml is damaged or from another version"
+        raise HarnessFault(f"{where} ({str(error)[:200]})") from None
 
 
 def _scores(sealed: Sealed) -> Scores | None:

@@ -11,6 +11,7 @@
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
     threshold  = number [ns | us | ms | s | m | % | /s]
+    indicator  = name | "stage." name                    of docs/reference/metrics.md; of a stage that the server names
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
 Without a statistic it is a limit on a single request: one that succeeds and meets all of them is good. Refused, with
@@ -69,9 +70,12 @@ LEAST_SHARE = Fraction(1, 10**9)
 
 #: What stands in braces, under a name of a group to be filled in.
 WHERE = r'\s*(?:\{(?P<%s>(?:"(?:[^"\\]|\\.)*"|[^"{}])*)\})?\s*'
+#: The name of a metric; that of a family has dots: ``stage.queue``.
+NAME = r"\w+(?:\.[\w-]+)*"
 _SHAPE = re.compile(
     r"\s*(?:(?P<each>each|worst)\s+(?P<label>\w+)\s*:\s*)?"
-    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+){WHERE % 'where'}\)|(?P<bare>\w+){WHERE % 'bare_where'})\s*"
+    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>{NAME}){WHERE % 'where'}\)"
+    rf"|(?P<bare>{NAME}){WHERE % 'bare_where'})\s*"
     r"(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[^\s0-9]*)"
     r"(?:\s+over\s+(?P<period>\S+))?\s*"
 )

@@ -533,5 +533,5 @@ def test_any_seed_that_a_scenario_may_have_can_be_read_again_and_no_larger_one(t
         if fits:
             assert open_sealed(run).manifest["seed"] == seed
         else:
-            with pytest.raises(HarnessFault, match="seed of manifest.json is '18446744073709551616'"):
+            with pytest.raises(HarnessFault, match=r"seed of manifest\.json is '18446744073709551616'"):
                 open_sealed(run)
