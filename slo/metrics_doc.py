@@ -34,7 +34,8 @@ def _metrics() -> str:
     listed = sorted([*known.values(), *(known[f"{name}.NAME"] for name in known.families)], key=lambda one: one.name)
     lines = ["| metric | unit | better | formula | what it is |", "|---|---|---|---|---|"]
     lines += [
-        f"| [`{item.name}`](#{item.name.replace('.', '').lower()}) | {_unit(item)} | {item.better} | {item.formula} | {item.summary} |"
+        f"| [`{item.name}`](#{item.name.replace('.', '').lower()}) | {_unit(item)} | {item.better} | {item.formula} | "
+        f"{item.summary} |"
         for item in listed
     ]
     return "\n".join([*lines, "", *(_section(item) for item in listed)]).rstrip()

@@ -35,7 +35,7 @@ def test_a_queue_that_overspends_is_named_and_promises_on_stages_are_judged(tmp_
     assert judged["p90(stage.queue) <= 10ms"]["outcome"] == "FAIL"
     assert judged["p90(stage.decode) <= 2s"]["outcome"] == "PASS"
     assert judged["max(stage.nothing) <= 1s"]["outcome"] == "INCONCLUSIVE"
-    assert report["metrics"]["stage.queue"]["n"] == report["counts"]["sent"]
+    assert report["metrics"]["stage.queue"]["n"] == report["hops"]["n"]
     assert "queue took" in done.stdout
     assert "Latency budget" in (tmp_path / "r/report.html").read_text()
 
