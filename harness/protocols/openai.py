@@ -140,6 +140,8 @@ class GenerationDialect:
         choices = answer.get("choices")
         outcome.count_usage(exchange, *tokens.usage_of(answer.get("usage")))
         outcome.count_cached(exchange, tokens.cached_of(answer.get("usage")))
+        told = tokens.timing_of(answer.get("server_timing") or answer.get("metrics") or answer.get("timings"))
+        exchange.server_timing = told or exchange.server_timing
         if fault is not None:
             outcome.fail_by(exchange, fault)
         elif not isinstance(choices, list) or not choices:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll.slo.metrics.stages import durations
 from plimsoll.slo.records.records import Phase, Status
 from tests.interop.driven import SERVERS, Run, answered, becomes, binary, free_ports, holding, metric, run, running
 
@@ -42,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", "tiny", "--served-model-name", "tiny"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     command += ["--max-model-len", "16384", "--max-num-seqs", "8"]
-    command += ["--enable-prompt-tokens-details"]
+    command += ["--enable-prompt-tokens-details", "--enable-per-request-metrics"]
     with running(command, f"http://127.0.0.1:{port}/health", folder, env, patience_s=240) as process:
         yield Server(f"http://127.0.0.1:{port}", process)
 
@@ -62,6 +63,7 @@ def test_rows_and_tokens_are_the_servers_own_counts(
 ) -> None:
     names = ("request_success_total", "prompt_tokens_total", "generation_tokens_total")
     before = [server.counted(name) for name in names]
+    waited = {one: server.counted(f"request_{one}_time_seconds_sum") for one in ("queue", "prefill", "decode")}
     found = answered(run(tmp_path, server.url, scenario(protocol, stream=stream)))
     rows = found.records
     for name, was, more in zip(names, before, (len(rows), rows["n_in"].sum(), rows["n_out"].sum()), strict=True):
@@ -71,6 +73,13 @@ def test_rows_and_tokens_are_the_servers_own_counts(
     if stream:
         assert (rows["first_token_ns"] > 0).all()
         assert (rows["n_chunks"] >= 2).all()
+    if protocol in ("openai-chat", "openai-completions"):  # what it says of each request, against its own sums
+        said = durations(rows, ["queue", "prefill", "decode"])
+        assert all((ns >= 0).all() for ns in said.values())
+        assert (sum(said.values()) <= rows["done_ns"] - rows["sent_ns"]).all()
+        for stage, was in waited.items():
+            grown = server.counted(f"request_{stage}_time_seconds_sum") - was
+            assert said[stage].sum() / 1e9 == pytest.approx(grown, rel=0.02, abs=0.001)
 
 
 def test_for_what_is_cancelled_the_server_stops_working(server: Server, tmp_path: Path) -> None:
