@@ -62,7 +62,7 @@ class Flags(TypedDict, total=False):
     objectives: Sequence[str] | None
     name: str | None
     source: str | None
-    of_class: str | None
+    loads: Mapping[str, float] | None
 
 
 _TARGET = (
@@ -96,8 +96,8 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone: that many, and in a
     closed loop exactly that many; both: both minima. They replace the file's minima and its max_queries, not
     max_duration. ``headers`` and ``options`` are added to the file's; ``objectives`` replace the file's. ``source`` is
-    the kind of source of a scenario that has none (default synthetic_text). ``of_class``: whose ``rate`` or
-    ``concurrency`` of a mix is meant; "": those of all together, each in its share.
+    the kind of source of a scenario that has none (default synthetic_text). ``loads``, of a mix: those of
+    classes (``rate{class=chat}``), or of all together, each in its share (``rate``); see ``unmoved`` first.
     """
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     for key, between in (("window", ".."), ("cancel", ":")):
@@ -139,8 +139,7 @@ _MIX_EACH = ("workers", "timeout", "connect_timeout", "drain", "cancel")
 def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
     """Flags over a mix: what is the run's, and what every class has. Raises ``ScenarioError`` with every problem."""
     stops = ("duration", "queries", "max_duration", "max_queries")
-    moved = ("rate", "concurrency", "kind", "of_class") if "of_class" in given else ()
-    meant = (*_TARGET, *_MIX_RUN, *_MIX_EACH, *stops, *moved)
+    meant = (*_TARGET, *_MIX_RUN, *_MIX_EACH, *stops, "loads")
     errors = [
         f"{_flag(key)}: {base.name} is a mix of {', '.join(base.mix)}, and this is of one load. Write it in the file, "
         "in its class under mix."
@@ -151,13 +150,13 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
     for key in _MIX_RUN:
         if key in given:
             mapping[key], labels[key] = given[key], _flag(key)
-    if moved:
-        variable = "rate" if "rate" in given else "concurrency"
-        loads = loads_of(base, variable, given["of_class"])
+    for key, value in given.get("loads", {}).items():
+        variable, of_class = split_load(key)
+        loads = loads_of(base, variable, of_class)
         for name, load in loads.items():
-            value = given[variable] * load / sum(loads.values())
-            mapping[MIX][name]["params"][variable] = value if variable == "rate" else round(value)
-            labels[f"{MIX}.{name}.params.{variable}"] = _flag(variable)
+            own_load = value * load / sum(loads.values())
+            mapping[MIX][name]["params"][variable] = own_load if variable == "rate" else round(own_load)
+            labels[f"{MIX}.{name}.params.{variable}"] = key
     for name, one in [("", mapping), *mapping[MIX].items()]:
         below, own = (f"{MIX}.{name}." if name else ""), dict[str, str]()
         if name and "objectives" in given:
@@ -180,10 +179,35 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
     return scenario
 
 
+#: A load, of a mix perhaps that of one class.
+_LOAD_OF = re.compile(r"(rate|concurrency)(?:\{class=([A-Za-z0-9_-]+)\})?")
+
+
+def split_load(text: str) -> tuple[str, str]:
+    """``rate`` or ``concurrency``, "" for anything else, and the class that it is of ("": none is named)."""
+    said = _LOAD_OF.fullmatch(text)
+    return (said[1], said[2] or "") if said else ("", "")
+
+
 def loads_of(mix: Scenario, variable: str, name: str = "") -> dict[str, float]:
     """The loads of the classes that have such a load, each one number; ``name``: of this class alone."""
     found = {part: getattr(one.params, variable, None) for part, one in mix.mix.items() if name in ("", part)}
     return {part: float(load) for part, load in found.items() if isinstance(load, int | float)}
+
+
+def unmoved(base: Scenario, flag: str, variable: str, name: str) -> list[str]:
+    """Why this load of a scenario can't be moved; ``name``: the class whose it is, "" for all together."""
+    if not base.mix:
+        return [f"{flag}: {base.name} is no mix, and has no classes. Leave {{class={name}}} out"] if name else []
+    if name and name not in base.mix:
+        return [f"{flag}: {base.name} has no class {name}. Give one of {', '.join(base.mix)}"]
+    if not loads_of(base, variable, name):
+        whose = f"class {name} has" if name else "its classes have"
+        kind = "server" if variable == "rate" else variable
+        return [f"{flag}: {whose} no {variable} that is one number. Name a class of kind {kind}"]
+    if variable == "concurrency" and not name:
+        return [f"{flag}: slots of several classes have no sum. Name one: 'concurrency{{class=NAME}}'"]
+    return []
 
 
 def _set_target(target: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> None:

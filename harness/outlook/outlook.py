@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
@@ -17,12 +17,12 @@ import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.host_check import output_tokens
-from plimsoll.harness.run.job import find_scenario
+from plimsoll.harness.run.job import find_scenario, promised
 from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
 from plimsoll.scenarios.plan.arrival import profile
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.scenarios.plugins import kinds
-from plimsoll.scenarios.scenario import Scenario
+from plimsoll.scenarios.scenario import Scenario, StopSection
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.metrics.indicator import ENTRIES, catalogue
@@ -30,6 +30,7 @@ from plimsoll.slo.objectives.budget import WHOLE
 from plimsoll.slo.objectives.ledger import policy
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.openslo import Slo
+from plimsoll.slo.objectives.selector import Condition
 from plimsoll.slo.statistics.confidence import Sample, chance_to_pass, sample, without_bad
 
 _S_NS = 1_000_000_000
@@ -50,6 +51,7 @@ class Load:
 
     ``planned`` requests until ``planned_ns`` in an open loop; ``per_query`` requests in a query of a closed one, of
     which ``slots`` are in flight at a time. ``tokens``: asked for on average, None where the scenario does not say.
+    ``endless``: it sends more only where others go on for longer.
     """
 
     one_query: bool
@@ -60,6 +62,7 @@ class Load:
     per_query: float
     slots: int
     tokens: float | None
+    endless: bool = False
 
     def pace(self, latency_ns: int | None) -> Pace:
         """The scenario as written, at this latency or by its schedule."""
@@ -98,6 +101,34 @@ class Load:
             middle = (low + high) // 2
             low, high = (low, middle) if rate.expected(middle) >= n - 1 else (middle, high)
         return high
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What all classes of a mix send: each load, and whether it is an open loop."""
+
+    loads: tuple[tuple[Load, bool], ...]
+    stop: Stop = field(default_factory=Stop)
+    per_query: float = 1.0
+    tokens: float | None = None
+    endless: bool = True
+
+    def pace(self, latency_ns: int | None) -> Pace:
+        """All classes as written; the longest says how long."""
+        paces = [load.pace(None if is_open else latency_ns) for load, is_open in self.loads]
+        return Pace(latency_ns, sum(one.requests for one in paces), max(one.duration_ns for one in paces))
+
+    def queries(self, n: int) -> int:
+        """Requests are counted, whatever queries they come in."""
+        return n
+
+    def duration_ns(self, n: int, latency_ns: int | None) -> int:
+        """As long as so many take on average."""
+        pace = self.pace(latency_ns)
+        return math.ceil(pace.duration_ns * n / max(pace.requests, 1))
+
+
+AnyLoad = Load | Together
 
 
 def load_of(scenario: Scenario) -> Load:
@@ -196,9 +227,11 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Fraction) else value
 
 
-def outlook(scenario: Scenario, promises: Promises, given: Assumptions) -> Outlook:
-    """The outlook of a scenario on these promises. Raises ScenarioError for a plan that can't be built."""
-    load = load_of(scenario)
+def outlook(scenario: Scenario, promises: Promises, given: Assumptions, load: AnyLoad | None = None) -> Outlook:
+    """The outlook of a scenario on these promises; ``load``: what it sends, where that is known. Raises ScenarioError
+    for a plan that can't be built.
+    """
+    load = load_of(scenario) if load is None else load
     latencies: Sequence[int | None] = [None] if scenario.open_loop else given.latencies_ns or LATENCIES_NS
     paces = tuple(load.pace(latency) for latency in latencies)
     needs = [_of_objective(one, load, promises.confidence, given) for one in promises.objectives if one.scope == "run"]
@@ -218,6 +251,45 @@ def outlook(scenario: Scenario, promises: Promises, given: Assumptions) -> Outlo
     )
 
 
+def outlooks(asked: Question) -> dict[str, Outlook]:
+    """That of the scenario, ""; of a mix that of each class on what it promises, and of all together on the rest.
+
+    A class that goes on until the others have ended lasts as long as they do at least. Raises ScenarioError.
+    """
+    scenario, promises, given = asked.scenario, asked.promises, asked.assumptions
+    if not scenario.mix:
+        return {"": outlook(scenario, promises, given)}
+    classes, latencies = dict(scenario.mix), given.latencies_ns or LATENCIES_NS
+    loads = {name: load_of(one) for name, one in classes.items() if not one.endless}
+    paces = [[load.pace(None if classes[name].open_loop else ns) for ns in latencies] for name, load in loads.items()]
+    least_ns = max((min(pace.duration_ns for pace in some) for some in paces), default=0)
+    for name, one in classes.items():
+        if one.endless:
+            finite = load_of(one.model_copy(update={"stop": StopSection()}))
+            loads[name] = replace(finite, stop=Stop(1, least_ns), endless=True)
+    found: dict[str, Outlook] = {}
+    for name, one in classes.items():
+        mine = tuple(part for whole in promises.objectives if (part := _of_class(whole, name)) is not None)
+        if any(part.scope == "run" for part in mine):
+            told = one.model_copy(update={"name": f"{scenario.name}, class {name}"})
+            found[name] = outlook(told, replace(promises, objectives=mine, slos=()), given, loads[name])
+    rest = tuple(one for one in promises.objectives if all(_of_class(one, name) is None for name in classes))
+    if promises.slos or any(one.scope == "run" for one in rest):
+        together = Together(tuple((loads[name], one.open_loop) for name, one in classes.items()))
+        found[""] = outlook(scenario, replace(promises, objectives=rest), given, together)
+    return found
+
+
+def _of_class(objective: Objective, name: str) -> Objective | None:
+    """The same promise as the class has it alone; None: it is about others too."""
+    mine = Condition("class", "=", (name,))
+    if objective.each is not None and objective.each[1] == "class":
+        return objective.narrowed(()) if objective.each[0] == "each" else None
+    if mine not in objective.where:
+        return None
+    return replace(objective, where=tuple(part for part in objective.where if part != mine))
+
+
 def _windows(promises: Promises, paces: Sequence[Pace]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Lengths of alert windows up to the longest pace, and beyond it: a report says of the latter "not observable"."""
     rules = [rule for slo in promises.slos for rule in slo.rules or policy("sre-workbook", slo.period_ns)]
@@ -232,7 +304,7 @@ def _windows(promises: Promises, paces: Sequence[Pace]) -> tuple[tuple[int, ...]
 # -- what each promise counts ---------------------------------------------------------------------------------
 
 
-def _of_objective(objective: Objective, load: Load, confidence: str, given: Assumptions) -> Need:
+def _of_objective(objective: Objective, load: AnyLoad, confidence: str, given: Assumptions) -> Need:
     limit = objective.allowed
     if limit is None:
         note = "judged as observed: any number of requests decides, and says nothing about the endpoint beyond this run"
@@ -256,7 +328,7 @@ def _of_objective(objective: Objective, load: Load, confidence: str, given: Assu
     return Need(str(objective), "with bounds", "gap" if scope == "gap" else "request", found, per, note=note)
 
 
-def _of_slo(slo: Slo, load: Load, confidence: str, given: Assumptions) -> Need:
+def _of_slo(slo: Slo, load: AnyLoad, confidence: str, given: Assumptions) -> Need:
     terms, text = slo.terms, str(slo.promise)
     found = sample(terms.allowed, confidence, given.bad_share, given.power, given.design_effect)
     if terms.method == "Timeslices":
@@ -275,7 +347,7 @@ def _of_slo(slo: Slo, load: Load, confidence: str, given: Assumptions) -> Need:
     return Need(text, "with bounds", "gap" if gaps else "request", found, per, note="; ".join(notes))
 
 
-def _gaps_per_request(load: Load) -> tuple[float, str]:
+def _gaps_per_request(load: AnyLoad) -> tuple[float, str]:
     """One fewer than output tokens, where the scenario says how many it asks for."""
     if load.tokens is None or load.tokens <= 2:
         return 1.0, "one gap a request is counted, because the scenario does not say how many tokens are asked for"
@@ -289,7 +361,7 @@ def _gaps_per_request(load: Load) -> tuple[float, str]:
 # -- what that takes ------------------------------------------------------------------------------------------
 
 
-def _timed(need: Need, load: Load, paces: Sequence[Pace], confidence: str, given: Assumptions) -> Need:
+def _timed(need: Need, load: AnyLoad, paces: Sequence[Pace], confidence: str, given: Assumptions) -> Need:
     found = need.sample
     if found is None:
         return need
@@ -324,11 +396,11 @@ def _entries(need: Need, pace: Pace) -> int:
     return int(pace.requests * need.per_request + 1e-9)
 
 
-def _duration(need: Need, load: Load, pace: Pace, n: int) -> int:
+def _duration(need: Need, load: AnyLoad, pace: Pace, n: int) -> int:
     return n * need.slice_ns if need.entry == "slice" else load.duration_ns(n, pace.latency_ns)
 
 
-def _advice(load: Load, paces: Sequence[Pace], needs: Sequence[Need]) -> list[str]:
+def _advice(load: AnyLoad, paces: Sequence[Pace], needs: Sequence[Need]) -> list[str]:
     """The longest need that the scenario as written misses, as flags: first to pass at all, then by the power."""
     sent, lasts = min(pace.requests for pace in paces), min(pace.duration_ns for pace in paces)
     lines = []
@@ -344,7 +416,9 @@ def _advice(load: Load, paces: Sequence[Pace], needs: Sequence[Need]) -> list[st
         flags = [f"--duration {-(-time // _SECOND_NS)}s"] if time > max(lasts, before[1]) else []
         covered = bool(flags) and all(load.duration_ns(n, pace.latency_ns) <= time for pace in paces)
         if n > max(sent, before[0]) and not covered:
-            flags.append(f"--queries {load.queries(n)} (about {_about(load, paces, n)})")
+            longest = max(load.duration_ns(n, pace.latency_ns) for pace in paces)
+            asked = f"--queries {load.queries(n)} (about {_about(load, paces, n)})"
+            flags = [f"--duration {-(-longest // _SECOND_NS)}s"] if load.endless else [*flags, asked]
         before = max(n, before[0]), max(time, before[1])
         if flags:
             later = "" if load.stop.max_duration_ns is None else ", and no max_duration before that"
@@ -352,7 +426,7 @@ def _advice(load: Load, paces: Sequence[Pace], needs: Sequence[Need]) -> list[st
     return lines
 
 
-def _about(load: Load, paces: Sequence[Pace], n: int) -> str:
+def _about(load: AnyLoad, paces: Sequence[Pace], n: int) -> str:
     times = [load.duration_ns(n, pace.latency_ns) for pace in paces]
     least, most = clock(min(times)), clock(max(times))
     return least if least == most else f"{least} to {most}"
@@ -404,12 +478,8 @@ def read(name: str | None, flags: Mapping[str, Any], asked: Asked, guesses: Gues
         scenario = find_scenario(name, flags)
     except ScenarioError as error:
         errors += error.errors
-    if scenario is not None and scenario.mix:
-        errors.append(
-            f"{scenario.name}: it is a mix of {', '.join(scenario.mix)}, and a plan is of one load. Ask for one"
-        )
-    elif scenario is not None and not asked.any_objective:
-        promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
+    if scenario is not None and not asked.any_objective:
+        promises, problems = of_scenario(scenario.name, promised(scenario), asked)
         errors += problems
     if not errors and not promises.slos and not any(one.scope == "run" for one in promises.objectives):
         errors.append("nothing is promised, so there is nothing to plan for. Add --slo 'p99(ttft) <= 200ms'")

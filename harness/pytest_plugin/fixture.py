@@ -51,7 +51,7 @@ class Run:
     @property
     def records(self) -> Records:
         """Every request."""
-        return self.sealed.records
+        return self.sealed.told_apart
 
     def report(
         self,

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -38,7 +38,7 @@ from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
-from plimsoll.harness.run.token_calibration import measured
+from plimsoll.harness.run.token_calibration import measured, unmeasurable
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.sealing.accounts import ended, planned, start
 from plimsoll.harness.sealing.labelling import of_payloads
@@ -69,6 +69,8 @@ _QUANTILES = (("p50", "0.5"), ("p90", "0.9"), ("p99", "0.99"), ("max", "1"))
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: After Ctrl-C, how long answers in flight are waited for.
 GRACE_NS = 5_000_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class Part:
 
     def __init__(self, run: Job, name: str, workforce: Workforce, notice: Callable[[str], None]) -> None:
         self.job = replace(run.classes[name], run_id=run.run_id) if name else run
-        self.workforce, self._notice, self._name = workforce, notice, name
+        self.workforce, self.name = workforce, name
+        self._notice = partial(_of_class, name, notice) if name else notice
         self._place = list(run.classes).index(name) if name else 0
         self.ahead = Ahead(self.job.directory, "the coordinator", notice)
         self.first = self.shards = self._n_samples = 0
@@ -131,8 +134,8 @@ class Part:
             workers=self.shards,
         )  # without t0, which is not known yet
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
-        if self._name:
-            self.manifest |= {"class": self._name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
+        if self.name:
+            self.manifest |= {"class": self.name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
         try:
             await asyncio.to_thread(originals.leave, job.directory.path, scenario)
         except OSError as error:
@@ -154,7 +157,9 @@ class Part:
             self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
     async def count_tokens(self, target: Target) -> None:
-        """Have lengths in the endpoint's own tokens from now on. Raises HarnessFault."""
+        """Have lengths in the endpoint's own tokens from now on, where it has any. Raises HarnessFault."""
+        if unmeasurable(self.job.scenario):
+            return  # a class beside one that is measured
         job, said = self.job, await measured(self.job.scenario, target)
         self._notice(
             f"a word has {said['tokens_per_word']:g} tokens here, {said['factor']:g} times what was assumed, and each "
@@ -175,7 +180,7 @@ class Part:
     async def start(self, log: Any, heard: Callable[[Part, Member, dict[str, Any]], None]) -> None:
         """Have the workers make ready. Raises HarnessFault."""
         job, workforce = self.job, self.workforce
-        told = {"first_query": self._place * mixture.IDS} if self._name else {}
+        told = {"first_query": self._place * mixture.IDS} if self.name else {}
         share = partial(worker_spec, job.scenario, self.target, job.run_id, job.directory.segments)
         shards, dealing = self.shards, workforce.dealing
         specs = [share(index=index, shards=shards, dealing=dealing) | told for index in range(shards)]
@@ -264,9 +269,10 @@ class Coordinator:
             if self._job.bundled is not None:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
-            targets = [await _reached(part.job, server) for part in self._parts]
+            asked = [_reached(part.job, server) for part in self._parts]
+            targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
             if self._job.calibrate_tokens:
-                await self._parts[0].count_tokens(targets[0])
+                await self._count_tokens(targets)
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()
@@ -281,6 +287,16 @@ class Coordinator:
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)
+
+    async def _count_tokens(self, targets: Sequence[Target]) -> None:
+        """Have every class count in its endpoint's tokens, and write that down. Raises HarnessFault."""
+        counts = [part.count_tokens(target) for part, target in zip(self._parts, targets, strict=True)]
+        self._all_well(await asyncio.gather(*counts, return_exceptions=True))
+        if (job := self._job).classes:
+            mix = {
+                part.name: {**job.public["mix"][part.name], "source": part.job.public["source"]} for part in self._parts
+            }
+            self._job = replace(job, public={**job.public, "mix": mix})
 
     async def _measure(self, targets: Sequence[Target], server: bundled_server.Bundled | None) -> Sealed:
         job, parts, first = self._job, self._parts, 0
@@ -311,13 +327,23 @@ class Coordinator:
     async def _start(self, log: Any) -> None:
         """Every worker is ready. Raises HarnessFault with everything that went wrong; no worker is left then."""
         ready = [part.start(log, self._on_status) for part in self._parts]
-        failed = [one for one in await asyncio.gather(*ready, return_exceptions=True) if one is not None]
-        if failed:
+        try:
+            self._all_well(await asyncio.gather(*ready, return_exceptions=True))
+        except BaseException:
             await self._kill()
-            faults = [one for one in failed if isinstance(one, HarnessFault)]
-            if len(faults) < max(len(failed), 2):
-                raise failed[0]
-            raise HarnessFault([*dict.fromkeys(text for one in faults for text in one.errors)], faults[0].code)
+            raise
+
+    def _all_well(self, found: Sequence[T | BaseException]) -> list[T]:
+        """What was found of each part. Raises HarnessFault with everything that went wrong, and in which class."""
+        faults = {}
+        for part, one in zip(self._parts, found, strict=True):
+            if isinstance(one, HarnessFault):
+                faults[part.name] = one
+            elif isinstance(one, BaseException):
+                raise one
+        if faults:
+            raise mixture.fault_of(faults)
+        return [one for one in found if not isinstance(one, BaseException)]
 
     async def _finished(self) -> None:
         """Every worker is done or dead; classes without an end of their own are ended by the others'."""
@@ -423,6 +449,11 @@ def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: flo
             opened = sum(int(report["client"].get("connections_opened", 0)) for report in reports)
             found += limits.exhaustion(failed, opened, seconds, limits.read())
     return found
+
+
+def _of_class(name: str, notice: Callable[[str], None], text: str) -> None:
+    begin = "warning: " * text.startswith("warning: ")
+    notice(f"{begin}class {name}: {text.removeprefix(begin)}")
 
 
 def loopback(url: str) -> bool:

@@ -22,7 +22,7 @@ from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
 from plimsoll.harness.run import bundled, mixture, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
-from plimsoll.harness.run.promises import Asked, Promises, about, of_scenario, read_promises
+from plimsoll.harness.run.promises import Asked, Promises, about, of_scenario, read_promises, undivided
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.token_calibration import unmeasurable
 from plimsoll.harness.secrecy.redaction import Redactor, learn
@@ -48,6 +48,7 @@ from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.objective import Objective, ObjectiveError
+from plimsoll.slo.records.labels import AGENT, REGION
 from plimsoll.slo.verdict.hops import parse_hops
 
 #: Options of every target, whatever its protocol.
@@ -117,21 +118,18 @@ def prepare(
     if scenario is not None:
         if not asked.any_objective:
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
-            errors += problems
+            errors += [*problems, *_undivided(scenario)]
         errors += check_accuracy(scenario, promises.objectives)
         errors += check_labels(scenario, promises.objectives)
         errors += _check_budget(scenario)
         for name, one in scenario.classes.items():
-            errors += unmeasurable(one) if calibrate_tokens and not scenario.mix else []
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
             if target is not None and headers is not None:
                 targets[name] = target, headers
-        if scenario.mix and calibrate_tokens:
-            errors.append("--calibrate-tokens: a mix has several sources. Calibrate each by a run of its own")
-        errors += [f"{scenario.name}:keep: a mix keeps all. Leave it out"] * (
-            bool(scenario.mix) and scenario.keep != "all"
-        )
+        unmeasured = {name: unmeasurable(one) for name, one in scenario.classes.items()} if calibrate_tokens else {}
+        for name, problems in unmeasured.items() if all(unmeasured.values()) else ():
+            errors += [text.replace(": ", f": class {name}: ", 1) if name else text for text in problems]
     if errors or scenario is None or len(targets) < len(scenario.classes):
         raise HarnessFault(list(dict.fromkeys(errors)))
     directory = rundir.create(out or default_out(scenario.name))
@@ -152,8 +150,13 @@ def promised(scenario: Scenario) -> list[str]:
     """The objectives of a scenario, those of its classes about each class alone. What can't be read stays as it is."""
     return [
         *scenario.objectives,
-        *(about(text, name) for name, one in scenario.mix.items() for text in one.objectives),
+        *(part for name, one in scenario.mix.items() for text in one.objectives for part in about(text, name)),
     ]
+
+
+def _undivided(scenario: Scenario) -> list[str]:
+    parts = [(name, text) for name, one in scenario.mix.items() for text in one.objectives]
+    return [f"{scenario.name}:{said}" for name, text in parts for said in undivided(name, text)]
 
 
 def _at_class(errors: Sequence[str], where: str, name: str) -> list[str]:
@@ -330,7 +333,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         scenario = load(raw)
     except ScenarioError as error:
         raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
-    errors = of_scenario(name, promised(scenario))[1]
+    errors = [*of_scenario(name, promised(scenario))[1], *_undivided(scenario)]
     for part, one in scenario.classes.items():
         errors += _at_class(_check_target(name, one, encode), name, part)
     if errors:
@@ -497,7 +500,7 @@ def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[st
             key = "client: {retry: ...}" if one.indicator == "retried" else "degraded: header NAME"
             errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
         for label in one.labels:
-            if label not in known:
+            if label not in (*known, AGENT, REGION):  # where one host sends, harness/series/one_run.py says so
                 hint = f"There are {', '.join(sorted(known))}"
                 errors.append(f"{one}: no row of this run has the label {label}. {hint}, or what labels names")
         for part in one.where:

@@ -44,7 +44,7 @@ def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repo
     kept = retention.rows_to_keep(keep, records, promises, int(sealed.manifest["seed"]))
     said = retention.stated(keep, records, kept)
     result = report.model_copy(update={"run": report.run.model_copy(update={"kept": said})})
-    document = {"facts": sealed.facts.to_json(), "promises": promises.to_json(), "report": result.document()}
+    document = {"facts": _facts(sealed), "promises": promises.to_json(), "report": result.document()}
     try:
         if sealed.scenario.get("mode") == "accuracy":
             from plimsoll.harness.generator.outputs import leave
@@ -61,6 +61,12 @@ def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repo
     return result
 
 
+def _facts(sealed: Sealed) -> dict[str, object]:
+    """What its verdict is made by, beside the rows; of a mix, of each class."""
+    classes = {name: one.to_json() for name, one in sealed.classes.items()}
+    return {**sealed.facts.to_json(), **({"classes": classes} if classes else {})}
+
+
 def judge(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
     """The report of a sealed run against these promises, split ``by`` labels. Raises HarnessFault for one that what was
     dropped decides.
@@ -72,14 +78,16 @@ def judge(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
             f"--by {', '.join(untold)}: {sealed.directory.path} dropped times that figures are of, and was not told "
             "apart so before. Leave --by out, or measure with --keep all"
         )
-    same = kept.judged_by(sealed.facts.to_json())
+    same = kept.judged_by(_facts(sealed))
     if same and kept.promises == promises.to_json():
         return _as_stored(kept.report, sealed)
     if "left" in sealed.manifest:
         raise away(sealed.directory.path, sealed.manifest)
     if not same:
         fault = f"{retention.FILE} was made from another generator.json or other rows than are here"
-        sealed = replace(sealed, facts=replace(sealed.facts, plan_faults=(*sealed.facts.plan_faults, fault)))
+        classes = {name: replace(one, plan_faults=(*one.plan_faults, fault)) for name, one in sealed.classes.items()}
+        facts = replace(sealed.facts, plan_faults=(*sealed.facts.plan_faults, fault))
+        sealed = replace(sealed, facts=facts, classes=classes)
     elif errors := retention.limits_lost(promises, kept):
         raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
     return retention.completed(_judged(sealed, promises), promises, kept)
@@ -97,11 +105,10 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     told = replace(promises, notes=notes(sealed, promises), hops=_hops(sealed))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
-    judged = slo_judge(
-        sealed.records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes
-    )
+    records = sealed.told_apart
+    judged = slo_judge(records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes)
     recorded = originals.load(sealed.directory.path)
-    report = reporting.build(manifest, sealed.scenario, sealed.records, judged, recorded, by)
+    report = reporting.build(manifest, sealed.scenario, records, judged, recorded, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
 
 

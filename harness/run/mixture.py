@@ -8,13 +8,14 @@ of class k begin at k * ``IDS`` and after the workers of the classes before it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Records
@@ -29,7 +30,16 @@ _ALL = ("open_loop", "no_endpoint", "aligned")
 #: What of a class says nothing of the run.
 _OWN = ("process", "frame_interval_ns", "frame_deadline_ns", "slots")
 #: What of a class's manifest is not the run's.
-_ITS = ("class", "first_query_id", "first_worker", "source_samples", "scenario_sha256", "calibration", "timer")
+_ITS = (
+    "class",
+    "first_query_id",
+    "first_worker",
+    "source_samples",
+    "scenario_sha256",
+    "calibration",
+    "timer",
+    "token_calibration",
+)
 
 
 def whole(parts: Mapping[str, tuple[Mapping[str, Any], Records]]) -> Records:
@@ -75,6 +85,20 @@ def part(records: Records, manifest: Mapping[str, Any]) -> Records:
 def _moved(rows: Records, queries: int, workers: int) -> Records:
     columns = {"query_id": rows["query_id"] + queries, "worker": rows["worker"] + workers}
     return rows.with_columns(**{name: column.astype(rec.COLUMNS[name]) for name, column in columns.items()})
+
+
+def fault_of(faults: Mapping[str, HarnessFault]) -> HarnessFault:
+    """One of all classes, "" of a run that is no mix: each error once, with the classes that it is of."""
+    told: dict[str, list[str]] = {}
+    for name, fault in faults.items():
+        for text in fault.errors:
+            told.setdefault(text, []).append(name)
+    errors = [f"{_whose(names)}{text}" for text, names in told.items()]
+    return HarnessFault(errors, next(iter(faults.values())).code)
+
+
+def _whose(names: Sequence[str]) -> str:
+    return f"class{'es' * (len(names) > 1)} {', '.join(names)}: " if names[0] else ""
 
 
 def facts_of(parts: Mapping[str, GeneratorFacts]) -> GeneratorFacts:

@@ -232,16 +232,29 @@ def _said(scenario: Mapping[str, Any]) -> list[str]:
     """The objectives of a scenario as it is kept, those of its classes about each class alone."""
     found = list(scenario.get("objectives") or ())
     for name, one in (scenario.get("mix") or {}).items():
-        found += [about(text, name) for text in one.get("objectives") or ()]
+        found += [part for text in one.get("objectives") or () for part in about(text, name)]
     return found
 
 
-def about(text: str, name: str) -> str:
-    """An objective about one class alone. What can't be read stays as it is."""
+def about(text: str, name: str) -> list[str]:
+    """An objective, or those of a file, about one class alone. What can't be read stays as it is."""
     try:
-        return str(objective.parse(text).narrowed((Condition("class", "=", (name,)),)))
-    except ObjectiveError:
-        return text
+        held = [objective.parse(text)] if not _is_file(text) else objective.load_file(Path(text))
+        return [str(one.narrowed((Condition("class", "=", (name,)),))) for one in held]
+    except (ObjectiveError, OSError):
+        return [text]
+
+
+def undivided(name: str, text: str) -> list[str]:
+    """Why what a class promises can't be about it alone."""
+    from plimsoll.slo.objectives import openslo
+
+    if not _is_file(text) or not openslo.recognise(Path(text)):
+        return []
+    return [
+        f"mix.{name}.objectives: {text}: an OpenSLO document says itself which requests it is about. Move it to the "
+        f"objectives at the top, and write where: class={name} beside its indicator"
+    ]
 
 
 def again(asked: Asked, sealed: Sealed) -> tuple[Promises, list[str]]:

@@ -83,12 +83,14 @@ def rows_to_keep(keep: str, records: Records, promises: Promises, seed: int) -> 
             if limit.quantile is not None or limit.statistic in (None, "max", "min"):
                 worst, found = extremes(catalogue()[limit.indicator], records, limit.operator in ("<=", "<"))
                 kept |= measured & found & ~limit.met_by(worst)
+        known = records.labels.columns if records.labels is not None else {}
+        class_of = np.asarray(known["class"]) if "class" in known else np.zeros(len(records), np.int64)
         for name in ("latency", "ttft"):
             ranked = measure(catalogue()[name], records)
-            values = np.full(len(records), -np.inf)
-            values[ranked.row] = ranked.values
-            some = -(-ranked.n // _SLOWEST)
-            kept[np.argsort(-values, kind="stable")[:some]] = True
+            of_class = class_of[ranked.row]
+            for one in np.unique(of_class):
+                values, rows = ranked.values[of_class == one], ranked.row[of_class == one]
+                kept[rows[np.argsort(-values, kind="stable")[: -(-len(rows) // _SLOWEST)]]] = True
     return kept
 
 

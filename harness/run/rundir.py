@@ -41,7 +41,7 @@ from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.labels import LabelTable, sent_by
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.validity.accounts import Sums, sums
@@ -97,6 +97,15 @@ class Sealed:
     whole: bool = True
     kept: retention.Kept | None = None
     classes: Mapping[str, GeneratorFacts] = field(default_factory=dict)
+
+    @property
+    def told_apart(self) -> Records:
+        """Its records; of a run of several agents with who sent each."""
+        agents = [one for one in self.manifest.get("agents") or () if one.get("shards")]
+        if not agents:
+            return self.records
+        sent = [(str(one["name"]), str(one.get("region") or ""), one["shards"]) for one in agents]
+        return self.records.labelled(sent_by(self.records.labels, self.records["worker"], sent))
 
 
 def create(path: Path) -> RunDirectory:
@@ -424,7 +433,15 @@ def _checked(sealed: Sealed, generator: Mapping[str, Any], text: str, rows: Reco
     counted, columns = Sums(), generator.get("columns")
     held = retention.read(path) if rows is None else None
     if rows is None and "class" in manifest and not (path / "requests.parquet").is_file():
-        rows = mixture.part(tables.load(path.parent.parent), manifest)
+        if tables.kept_mark(whole_run := path.parent.parent):
+            raise HarnessFault(
+                f"{path}: the run that this is a class of dropped chunk times, and has the figures of each class. "
+                f"See them with: plimsoll report {whole_run}"
+            )
+        rows = mixture.part(tables.load(whole_run), manifest)
+    if rows is not None and rows.chunks.dropped:  # held against what stayed with all classes together
+        columns = {name: value for name, value in (columns or {}).items() if name not in rec.CHUNKED}
+        generator = {**generator, "columns": columns}
     names = set(columns or ()) if rows is not None else tables.names(path)
     if rows is None:
         records = tables.load(path, counted.add if isinstance(columns, dict) else None)
@@ -451,7 +468,9 @@ def _scenario_changed(manifest: Mapping[str, Any], text: str) -> list[str]:
 def _opened_mix(sealed: Sealed, text: str) -> Sealed:
     """A run of several classes, each held against what was sealed of it."""
     path = sealed.directory.path
-    records, found, n = tables.load(path), dict[str, GeneratorFacts](), 0
+    counted, kept, found, n = Sums(), retention.read(path), dict[str, GeneratorFacts](), 0
+    records = tables.load(path, None if kept is None else counted.add)
+    records = records if kept is None else records.forgotten()
     if not isinstance(sealed.manifest["classes"], list) or not sealed.manifest["classes"]:
         raise ValueError("manifest.json names no classes")
     for name in sealed.manifest["classes"]:
@@ -468,9 +487,12 @@ def _opened_mix(sealed: Sealed, text: str) -> Sealed:
         found[name], n = one.facts, n + len(rows)
     faults = _scenario_changed(sealed.manifest, text)
     faults += [f"{len(records) - n} rows are of no class"] if n != len(records) else []
+    if kept is not None:
+        left = {name: text for name, text in counted.texts().items() if name in rec.CHUNKED}
+        faults += accounts.faults_of(left, rec.CHUNKED, {"columns": kept.columns}, None)
     first = next(iter(found))
     found[first] = replace(found[first], plan_faults=(*found[first].plan_faults, *faults))
-    return replace(sealed, records=records, facts=mixture.facts_of(found), classes=found)
+    return replace(sealed, records=records, facts=mixture.facts_of(found), classes=found, kept=kept)
 
 
 #: The folder of earlier attempts, in the run directory of the last one.

@@ -113,7 +113,13 @@ def _whole_mix(directory: RunDirectory) -> Sealed:
         raise HarnessFault(
             f"{directory.path}: this run was cut off, and its scenario.yaml is no mix ({what})"
         ) from None
-    return join(directory, scenario, {name: open_run(directory.path / mixture.FOLDER / name) for name in names})
+    folders = {name: directory.path / mixture.FOLDER / name for name in names}
+    if any((one / "manifest.json").is_file() and not (one / "requests.parquet").is_file() for one in folders.values()):
+        raise HarnessFault(  # the rows of its classes are together: it was whole once
+            f"{directory.path}: this run of several classes was sealed, and its manifest.json is gone since. Put it "
+            "back, or run again"
+        )
+    return join(directory, scenario, {name: open_run(folder) for name, folder in folders.items()})
 
 
 def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:

@@ -35,7 +35,7 @@ from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome
 from plimsoll.harness.run.host_check import HostCheck, check_disk, check_host, extent_of
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.judged import conclude, exiting, judge, publish, write_report
-from plimsoll.harness.run.mixture import FOLDER
+from plimsoll.harness.run.mixture import FOLDER, fault_of
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
 from plimsoll.harness.run.promises import Promises, keep, kept
@@ -46,6 +46,7 @@ from plimsoll.harness.sealing.workforce import Workforce
 from plimsoll.harness.series.publish import tell
 from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError
+from plimsoll.slo.records.labels import AGENT, REGION
 
 if TYPE_CHECKING:
     from plimsoll.harness.live.live_view import LiveView
@@ -157,9 +158,15 @@ def make(
 
 def reach(job: Job) -> None:
     """One connection to an endpoint that is not ours to start. Raises HarnessFault (exit 5) if there is none."""
-    for one in job.classes.values() or (job,):
+    faults = {}
+    for name, one in (job.classes or {"": job}).items():
         if one.bundled is None and protocols()[one.target.protocol].needs_url:
-            interrupts.run(preflight(one.target))
+            try:
+                interrupts.run(preflight(one.target))
+            except HarnessFault as fault:
+                faults[name] = fault
+    if faults:
+        raise fault_of(faults)
 
 
 def run_job(prepared: Prepared, *, as_json: bool, quiet: bool = False, staff: Staff = ALONE) -> int:
@@ -297,8 +304,13 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
+        if workforce is None and (alone := _alone(prepared)):
+            raise HarnessFault(alone)
         if scenario.mix and workforce is not None:
-            raise HarnessFault(f"{scenario.name}: a mix is sent by one host. Leave --locust-master out")
+            raise HarnessFault(
+                f"{scenario.name}: an agent sends shards of one plan, and a mix has a plan for each of its "
+                f"{len(scenario.mix)} classes. Leave --locust-master out, and give its classes more workers"
+            )
         for part in prepared.job.classes.values():
             part.directory.segments.mkdir(parents=True, exist_ok=True)
         parts = {name: _checked(one, notice, workforce) for name, one in prepared.job.classes.items()}
@@ -319,6 +331,18 @@ def carry_out(
     if outcome.sealed.directory != prepared.job.directory:
         _keep(prepared.promises, outcome.sealed.directory, notice)
     return outcome
+
+
+def _alone(prepared: Prepared) -> list[str]:
+    """What is promised of agents, where there are none."""
+    own = prepared.job.scenario.told_apart_by()
+    limits = (*prepared.promises.objectives, *(limit for slo in prepared.promises.slos for limit in slo.limits))
+    return [
+        f"{one}: one host sends this run, and no row has the label {label}. Add --locust-master, or leave it out"
+        for one in limits
+        for label in one.labels
+        if label in (AGENT, REGION) and label not in own
+    ]
 
 
 def _checked(job: Job, notice: Callable[[str], None], workforce: Workforce | None) -> Job:

@@ -139,11 +139,11 @@ def _unknown(by: Sequence[str], sealed: Sealed) -> list[str]:
     """Labels that no row has."""
     from plimsoll.slo.objectives.selector import OF_ROWS, has
 
-    table = sealed.records.labels
-    named = () if table is None else table.columns
-    there = [*(label for label in named if has(label, sealed.records)), *OF_ROWS]
+    records = sealed.told_apart
+    named = () if records.labels is None else records.labels.columns
+    there = [*(label for label in named if has(label, records)), *OF_ROWS]
     return [
         f"--by {label or 'nothing'}: no row of {sealed.directory.path} has this label. There are {', '.join(there)}"
         for label in by
-        if label not in OF_ROWS and not has(label, sealed.records)
+        if label not in OF_ROWS and not has(label, records)
     ]

@@ -62,7 +62,7 @@ def plan(
     json_: Json = False,
 ) -> None:
     """Say before a run how many requests and how long each objective takes. Sends nothing."""
-    from plimsoll.harness.outlook.outlook import Guesses, outlook, read
+    from plimsoll.harness.outlook.outlook import SCHEMA, Guesses, outlooks, read
     from plimsoll.harness.run.promises import Asked
 
     flags: dict[str, Any] = {
@@ -73,13 +73,16 @@ def plan(
     guesses = Guesses(bad_share, power, design_effect, latency or [])
     with errors_too(json_):
         question = read(scenario, flags, asked, guesses)
-        found = outlook(question.scenario, question.promises, question.assumptions)
+        found = outlooks(question)
     if json_:
-        typer.echo(json.dumps(found.document(), indent=1))
+        documents = {name: one.document() for name, one in found.items()}
+        whole = documents.pop("", None)
+        classes = {"schema": SCHEMA, "name": question.scenario.name, "classes": documents, "together": whole}
+        typer.echo(json.dumps(classes if question.scenario.mix else whole, indent=1))
         return
     from plimsoll.harness.outlook.view import tables
 
     console = outlet.console()
-    for part in tables(found):
+    for part in (part for one in found.values() for part in tables(one)):
         console.print(part, highlight=False)
         console.print()

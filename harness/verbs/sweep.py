@@ -22,8 +22,8 @@ def sweep(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUES",
-            help="rate=1,2,5 or concurrency=1..64*2 or prompt_tokens=128,1024; source.KEY, option.NAME, model, and "
-            "server.NAME of the bundled server too. Repeatable: every combination is a point.",
+            help="rate=1,2,5 or concurrency=1..64*2 or prompt_tokens=128,1024; rate{class=NAME} of a mix; source.KEY, "
+            "option.NAME, model, and server.NAME of the bundled server too. Repeatable: every combination is a point.",
         ),
     ] = None,
     url: shared.Url = None,

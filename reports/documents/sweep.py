@@ -41,6 +41,7 @@ from plimsoll.reports.models.sweep_parts import (
     at,
     curve_of,
     good,
+    kind_of,
     number,
     of_metric,
     times_of,
@@ -256,7 +257,8 @@ def values(found: Sequence[Setting]) -> str:
 
 def axis(x: str) -> str:
     """What the x axis counts."""
-    return _AXES.get(x, x.removeprefix("server.").removeprefix("option."))
+    kind, brace, of_class = x.partition("{")
+    return _AXES.get(kind, x.removeprefix("server.").removeprefix("option.")) + (f" {brace}{of_class}" * bool(brace))
 
 
 def short(name: str) -> str:
@@ -311,7 +313,7 @@ def more_gives_less(series: SeriesPart, x: str, named: bool = True) -> str:
 
 def sentence(series: SeriesPart, report: SweepReport) -> str:
     """One series: the line, its bracket and its knee; where x is no load, where it holds and where it fails."""
-    if report.x not in RISING:
+    if kind_of(report.x) not in RISING:
         return _where(series, report)
     if all(point.outcome == "PENDING" for point in series.points):
         return "Nothing was measured: the sweep was stopped before its first run ended."

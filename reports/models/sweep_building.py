@@ -28,6 +28,7 @@ from plimsoll.reports.models.sweep_parts import (
     at,
     bend_of,
     good,
+    kind_of,
     knee_of,
     line_of,
     setting,
@@ -266,7 +267,7 @@ def build(about: About, courses: Sequence[Course]) -> SweepReport:
 def _series(about: About, course: Course, constant: set[str]) -> SeriesPart:
     points = [point(place.settings, place.x, place.seen) for place in course.places]
     told = {name: value for name, value in course.settings.items() if name not in constant}
-    rising = about.x in RISING
+    rising = kind_of(about.x) in RISING
     return SeriesPart(
         label=", ".join(setting(name, value) for name, value in told.items()),
         settings=dict(course.settings),
@@ -318,7 +319,7 @@ def _warnings(points: Sequence[SweepPoint], about: About) -> list[str]:
         if there:
             one = there[0].reasons[0] if there[0].reasons else ""
             said.append(f"{len(there)} of {len(points)} points are {what}{f' ({one})' if one else ''}")
-    if about.x == "concurrency":
+    if kind_of(about.x) == "concurrency":
         said.append(
             "closed loops: a slow endpoint is asked less, so their latencies are too good near saturation. Sweep a "
             "rate to judge"

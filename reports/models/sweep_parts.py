@@ -180,6 +180,13 @@ class SweepReport(Result, frozen=True):
 _ATTAINMENT = 0.9
 #: Variables of which more is harder, so that a greatest one that holds means something.
 RISING = ("rate", "concurrency", "speed", "prompt_tokens", "output_tokens")
+
+
+def kind_of(x: str) -> str:
+    """``rate`` of ``rate{class=chat}``: what of a class varies, in place of the whole run's."""
+    return x.partition("{")[0]
+
+
 _JUDGED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 
 #: A lower load that is answered this much faster than the knee is worth a word: two runs of one load differ by less.
@@ -332,9 +339,9 @@ def _attainment(points: Sequence[SweepPoint]) -> AttainmentPart | None:
 def bend_of(points: Sequence[SweepPoint], x_name: str) -> BendPart | None:
     """The point of greatest distance: of throughput over a concurrency, else of a p99 over what grows."""
     kept = [point for point in points if point.measured]
-    if x_name not in RISING:
+    if kind_of(x_name) not in RISING:
         return None
-    if x_name == "concurrency":
+    if kind_of(x_name) == "concurrency":
         known = [(p.x, p.achieved_per_s) for p in kept if p.achieved_per_s is not None]
         at = max_distance([x for x, _ in known], [y for _, y in known], "concave")
         return None if at is None else BendPart(x=at, of="requests/s")
@@ -359,6 +366,9 @@ def number(value: float) -> str:
 
 def at(x: str, value: float) -> str:
     """One load: ``20/s``, ``8 in flight``, ``prompt_tokens 128``."""
+    kind, brace, of_class = x.partition("{")
+    if brace:
+        return f"{at(kind, value)} {brace}{of_class}"
     if x == "rate":
         return f"{number(value)}/s"
     return f"{number(value)} in flight" if x == "concurrency" else setting(x, float(number(value).replace(",", "")))

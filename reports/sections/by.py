@@ -24,6 +24,7 @@ from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of, title_of
 from plimsoll.slo.objectives.goodput import per_second
 from plimsoll.slo.objectives.selector import Selector, Split, rows_of, split
+from plimsoll.slo.records.labels import AGENT, REGION
 from plimsoll.slo.records.records import Records, Status
 
 #: A label of more values is told apart only where it is asked for; of more the rest is folded away on a page.
@@ -56,6 +57,7 @@ def labels_of(records: Records, by: Sequence[str]) -> dict[str, Split]:
     """What is told apart: what is asked for, and labels with few values."""
     table = records.labels
     known = [] if table is None else [name for name in table.columns if name in table.texts or name == "turn"]
+    known = [name for name in known if name not in (AGENT, REGION)]  # the section on agents has these
     found = {label: split(label, records) for label in dict.fromkeys([*by, *known])}
     return {name: one for name, one in found.items() if name in by or 1 < len(one.values) <= FEW}
 
@@ -133,10 +135,12 @@ def _table(label: str, groups: Groups) -> Table:
     tokens = any(group.output_tokens_per_s is not None for group in groups.values())
     columns = [Column(label, right=False, names=True, room=12), Column("requests"), Column("failed")]
     columns += [Column("turned away")] if refused else []
-    columns += [Column("good", least_width=84), Column("per second", least_width=72)]
-    columns += [Column("tokens/s", least_width=96)] if tokens else []
+    more = len("turned away   ") * refused  # that column takes as much from the others
+    columns += [Column("good", least_width=84 + more), Column("per second", least_width=72 + more)]
+    columns += [Column("tokens/s", least_width=96 + more)] if tokens else []
     for name in names:
-        columns += [Column(f"{short_of(name)} {p}", least_width=0 if name == names[0] else 120) for p in ("p50", "p99")]
+        least = 0 if name == names[0] else 120 + more
+        columns += [Column(f"{short_of(name)} {p}", least_width=least) for p in ("p50", "p99")]
     rows = []
     for value, group in groups.items():
         n = max(group.requests, 1)

@@ -59,8 +59,8 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(value, float) and math.isinf(value) else value for name, value in values.items()}
 
 
-def blocks(part: Sessions, _report: object) -> list[Block]:
-    """How sessions went, and a row for each turn."""
+def blocks(part: Sessions, report: Any) -> list[Block]:
+    """How sessions went, and a row for each turn, unless the report has them in a table of labels."""
     most, last = max(part.live, default=0), part.live[-1] if part.live else 0
     ended = f"{units.count(part.finished)} finished, {units.count(part.abandoned)} abandoned"
     took = (part.duration_p50_ns, part.duration_p90_ns, part.duration_p99_ns)
@@ -79,6 +79,8 @@ def blocks(part: Sessions, _report: object) -> list[Block]:
         Row([_number(one), units.count(one.n), units.count(one.failed)] + [_time(value) for value in _times(one)])
         for one in part.by_turn
     ]
+    if "turn" in (getattr(report, "by", None) or {}):
+        return [Section("Sessions", [Card([Facts([*pairs, ("Each turn", "see By turn")])])])]
     return [Section("Sessions", [Card([Facts([*pairs]), Table(columns, rows)])])]
 
 

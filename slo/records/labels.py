@@ -32,6 +32,8 @@ NUMBERS = ("session", "turn", "attempt")
 #: Prompt tokens that the endpoint had in a cache, and those that a cache without limit would have had; of every row
 #: in the endpoint's own tokens.
 CACHED, IDEAL = "cached_tokens", "ideal_cached_tokens"
+#: Who sent a row, of a run of several agents, and where from: known by the row's worker, and not stored.
+AGENT, REGION = "agent", "region"
 #: A column of any other label is called so.
 PREFIX = "label_"
 #: More values than these are refused where rows are split by them.
@@ -111,6 +113,31 @@ class LabelTable:
             if low < -1 or (label in self.texts and high >= len(self.texts[label])):
                 return f"{column_of(label)} points at a text that is not there, or holds a number below 0"
         return None
+
+
+def sent_by(
+    held: LabelTable | None, workers: npt.NDArray[np.integer[Any]], agents: Sequence[tuple[str, str, Sequence[int]]]
+) -> LabelTable:
+    """The labels of rows and beside them, unless they have such of their own, who sent them. ``workers`` int[n]: the
+    worker of each row; ``agents``: name, region ("": none) and workers of each.
+    """
+    held = LabelTable(MappingProxyType({}), MappingProxyType({}), len(workers)) if held is None else held
+    most = max(worker for *_, mine in agents for worker in mine)
+    names = tuple(name for name, *_ in agents)
+    regions = tuple(sorted({region for _, region, _ in agents} - {""}))
+    known = {AGENT: names} | ({REGION: regions} if regions else {})
+    texts = {label: given for label, given in known.items() if label not in held.columns}
+
+    def column(label: str) -> npt.NDArray[np.integer[Any]]:
+        if label not in texts:
+            return held.columns[label]
+        of_worker = np.full(most + 2, -1)  # the last entry is everybody else's
+        for place, (_, region, mine) in enumerate(agents):
+            of_worker[list(mine)] = place if label == AGENT else regions.index(region) if region else -1
+        return np.asarray(of_worker[np.clip(workers, -1, most + 1)])
+
+    columns = Columns((*held.columns, *texts), column)
+    return LabelTable(columns, MappingProxyType({**held.texts, **texts}), len(workers))
 
 
 #: Of rows that have none.

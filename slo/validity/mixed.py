@@ -34,7 +34,9 @@ def assess_run(
     if not classes:
         return assess(records, facts, objectives, judged=judged, strict=strict, merged=merged)
     found = {
-        name: assess(of_class(records, name), facts, _about(name, objectives), judged=judged, strict=strict)
+        name: assess(
+            of_class(records, name), facts, _about(name, objectives), judged=judged, strict=strict, merged=merged
+        )
         for name, facts in classes.items()
     }
     parts = list(found.values())

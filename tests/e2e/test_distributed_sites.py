@@ -15,6 +15,9 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.run.judged import judge
+from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.reports.parts.measures import measures
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics.distribution import decode, merge
@@ -42,7 +45,7 @@ def test_one_two_and_five_agents_send_the_same_queries_at_the_same_times(tmp_pat
         with BridgeOverPipes(*(AgentOverPipe(f"a{n}", workers) for n in range(agents))) as bridge:
             if agents == 5:
                 bridge.agents["a2"].up = damage
-            ran = run(tmp_path, bridge, name=f"of-{agents}")
+            ran = run(tmp_path, bridge, name=f"of-{agents}", slo=("each agent: max(latency) <= 10s",))
         found.append(schedule(ran.records))
         assert ran.records.ok.all()
         assert len(ran.records) == ran.report.validity.planned
@@ -53,6 +56,13 @@ def test_one_two_and_five_agents_send_the_same_queries_at_the_same_times(tmp_pat
         assert f"{agents} agents, the clock of each known to within" in str(
             [check.seen for check in ran.report.validity.checks]
         )
+        told = ran.report.verdict.objectives
+        assert {one.where: one.outcome for one in told} == {f"{{agent=a{n}}}": "PASS" for n in range(agents)}
+        assert sum(one.n for one in told) == len(ran.records)
+        assert ran.report.by is None, "the section on agents has them, unless they are asked for"
+        by = judge(open_sealed(ran.path), Promises(), ["agent"]).by
+        assert by is not None
+        assert sum(group.requests for group in by["agent"].values()) == len(ran.records)
         log = hdr_log.read((ran.path / "intervals.hlog").read_text())
         of_records = decode(measures(ran.records).histograms["latency"])[0]
         assert np.array_equal(merge([i.counts for i in log.intervals if i.tag == "latency"]), of_records)

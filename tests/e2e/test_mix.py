@@ -19,10 +19,21 @@ import pytest
 import yaml
 
 from plimsoll.harness.run.salvage import open_run
+from plimsoll.scenarios.scenario import over
 from plimsoll.scenarios.spec import load, parse
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, only_late, plimsoll_here, plimsoll_valid
 
 pytestmark = pytest.mark.e2e
+
+
+EVENTS = (
+    b"".join(
+        b"data: %s\n\n"
+        % json.dumps({"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": end}]}).encode()
+        for word, end in (("three ", None), ("words ", None), ("each", "stop"))
+    )
+    + b"data: [DONE]\n\n"
+)
 
 
 @dataclass
@@ -45,10 +56,12 @@ def log() -> Iterator[Log]:
             found.lines.append((self.headers["x-class"], self.headers["x-request-id"], time.monotonic_ns()))
             self.rfile.read(int(self.headers["content-length"]))
             time.sleep(0.01 if self.headers["x-class"] == "chat" else 0.05)
+            body = EVENTS if self.path.endswith("/chat/completions") else b"ok"
             self.send_response(200)
-            self.send_header("content-length", "2")
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(b"ok")
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Silent."""
@@ -168,6 +181,52 @@ def test_a_mix_is_judged_again_as_a_whole_and_by_class_and_a_changed_row_is_foun
     spoilt = plimsoll_here("gate", "r", "--quiet", cwd=tmp_path)
     assert spoilt.returncode == 4
     assert "class batch: the run directory does not agree with its own plan" in spoilt.stdout
+
+
+def test_a_mix_keeps_what_it_is_told_to_and_its_figures_stay(tmp_path: Path, log: Log) -> None:
+    given = scenario(log.url, keep="tail")
+    for name in ("bulk", "batch"):
+        given["mix"][name]["target"] = over(given["target"], given["mix"][name]["target"])
+    given["target"] = {"url": log.url, "model": "m"}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(given))
+    done = plimsoll_valid("run", "s.yaml", "--json", cwd=tmp_path)
+    first = json.loads(done.stdout)
+    assert done.returncode == 0, first["verdict"]["reasons"]
+    assert "(keep tail: failed, beyond a limit or the slowest 1 %)" in first["run"]["kept"]
+    left = pq.read_table(tmp_path / "r" / "chunks.parquet").column("chunk_ns").to_pylist()
+    assert 0 < sum(map(bool, left)) < sum(row["class"] == "chat" for row in rows_of(tmp_path / "r")) / 2
+    again = json.loads(plimsoll_here("report", "r", "--json", cwd=tmp_path).stdout)
+    assert (again["metrics"], again["by"], again["validity"]) == (first["metrics"], first["by"], first["validity"])
+    other = plimsoll_here("gate", "r", "--slo", "p90(latency{class=chat}) <= 400ms", "--json", cwd=tmp_path)
+    assert other.returncode == 0, other.stdout
+    part = plimsoll_here("report", "r/classes/chat", "--quiet", cwd=tmp_path)
+    assert (part.returncode, "See them with: plimsoll report r" in part.stderr) == (2, True), part.stderr
+    facts = tmp_path / "r" / "classes" / "chat" / "generator.json"
+    told = json.loads(facts.read_text())
+    told["facts"]["min_queries"] = 1
+    facts.write_text(json.dumps(told))
+    changed = plimsoll_here("gate", "r", "--quiet", cwd=tmp_path)
+    assert changed.returncode == 4
+    assert "kept.json was made from another generator.json" in changed.stdout
+
+
+def test_what_a_mix_needs_and_has_not_is_told_of_each_class(tmp_path: Path, log: Log) -> None:
+    """A dead URL before the load; a manifest that is gone after it."""
+    given = scenario(log.url)
+    for name in ("chat", "batch"):
+        given["mix"][name]["target"]["url"] = "http://127.0.0.1:9"
+    (tmp_path / "dead.yaml").write_text(yaml.safe_dump(given))
+    log.lines.clear()
+    dead = plimsoll_here("run", "dead.yaml", "--out", "d", cwd=tmp_path)
+    assert dead.returncode == 5
+    assert "classes batch, chat: target.url: cannot connect to http://127.0.0.1:9" in dead.stderr
+    assert not log.lines, "nothing was sent"
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario(log.url)))
+    plimsoll_valid("run", "s.yaml", "--quiet", cwd=tmp_path)
+    (tmp_path / "r" / "manifest.json").unlink()
+    gone = plimsoll_here("gate", "r", "--quiet", cwd=tmp_path)
+    assert (gone.returncode, "manifest.json is gone since" in gone.stderr) == (2, True), gone.stderr + gone.stdout
+    assert not (tmp_path / "r" / "manifest.json").exists()
 
 
 def test_a_mix_whose_coordinator_was_killed_is_sealed_afterwards(tmp_path: Path, log: Log) -> None:

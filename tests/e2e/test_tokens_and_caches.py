@@ -51,6 +51,32 @@ def test_a_calibrated_replay_asks_for_the_tokens_that_were_recorded(tmp_path: Pa
     assert f"tokens_per_word: {manifest['tokens_per_word']}" in scenario
 
 
+def test_each_class_of_a_mix_counts_in_its_endpoints_tokens_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "hi"}\n')
+    (tmp_path / "s.yaml").write_text(
+        "name: s\nstop: {min_queries: 8, max_queries: 8, min_duration: 0s}\n"
+        "mix:\n"
+        "  chat: {kind: concurrency, source: {kind: synthetic_text, count: 8, prompt_tokens: 90, output_tokens: 2}}\n"
+        "  said: {kind: concurrency, source: {kind: jsonl, path: p.jsonl}}\n"
+    )
+    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as running:
+        given = ("--url", running.url, "--out", "r", "--calibrate-tokens", "--quiet")
+        done = plimsoll_here("run", "s.yaml", *given, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    assert "class chat: a word has " in done.stderr
+    chat, said = facts(tmp_path / "r" / "classes" / "chat"), facts(tmp_path / "r" / "classes" / "said")
+    assert chat["told_tokens"] / chat["planned_tokens"] == pytest.approx(1, rel=0.05)
+    assert "planned_tokens" not in said
+    folders = {name: tmp_path / "r" / name for name in ("classes/chat", "classes/said", ".")}
+    told = {name: "token_calibration" in (folder / "manifest.json").read_text() for name, folder in folders.items()}
+    assert told == {"classes/chat": True, "classes/said": False, ".": False}
+    for name in ("classes/chat", "."):
+        assert "tokens_per_word: 5." in (folders[name] / "scenario.yaml").read_text()
+    (tmp_path / "b.yaml").write_text("mix:\n  a: {kind: server, source: {kind: jsonl, path: p.jsonl}}\n")
+    none = plimsoll_here("run", "b.yaml", "--calibrate-tokens", cwd=tmp_path)
+    assert (none.returncode, "--calibrate-tokens: class a: source jsonl" in none.stderr) == (2, True), none.stderr
+
+
 def test_a_prefix_cache_is_told_of_beside_the_ideal(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         "name: s\nkind: concurrency\nparams: {concurrency: 1, order: permutation}\n"

@@ -222,10 +222,11 @@ def _measured(
             continue
         limits = tuple(str(objective) for objective in own if objective.scope == "request")
         # Values are compared as they are, at one end: a late generator's are not the endpoint's.
-        validity = assess_run(sealed.records, sealed.facts, sealed.classes, own, strict=True)
+        records = sealed.told_apart
+        validity = assess_run(records, sealed.facts, sealed.classes, own, strict=True)
         runs.append(
             sample(
-                sealed.records,
+                records,
                 quantities,
                 validity,
                 own,

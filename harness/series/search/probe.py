@@ -106,7 +106,7 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
     """
     if sealed.kept is not None and limits_lost(promises, sealed.kept):
         return [], None  # a search that goes on; its chunk times are gone
-    given = sealed.records
+    given = sealed.told_apart
     low = lower_end(given, sealed.facts.pool_waits > 0) if paced(sealed.facts) else None
     rows = (given if low is None else low.chunks).measured()
     sent = rows.select(rows["status"] != Status.UNSENT)

@@ -8,7 +8,6 @@ read.
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.series.publish import duration
 from plimsoll.reports.documents.search import ProbePart
 from plimsoll.reports.wording import units
-from plimsoll.scenarios.flags import loads_of
+from plimsoll.scenarios.flags import loads_of, split_load, unmoved
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError
 from plimsoll.scenarios.text.fields import format_duration, parse_duration
 from plimsoll.slo.metrics.indicator import catalogue
@@ -38,8 +37,6 @@ from plimsoll.slo.statistics.confidence import n_needed
 KINDS: Mapping[Variable, str] = {"rate": "server", "concurrency": "concurrency"}
 #: Fewer requests than this say nothing of an objective, whatever its kind.
 _FEWEST = 10
-#: What is searched: a load, of a mix perhaps that of one class.
-_OVER = re.compile(r"(\w+)(?:\{class=([A-Za-z0-9_-]+)\})?")
 #: A Poisson process brings fewer requests than its rate says in a run of a few hundred about every other time.
 _SPARE = 1.25
 UNLIMITED = "none"
@@ -240,17 +237,8 @@ def _of_mix(base: Scenario, over: str | None, variable: Variable | None, name: s
             f"{base.name}: it is a mix of {', '.join(base.mix)}. Say what of it is searched: --over rate (of all "
             f"together), or of one class --over 'rate{{class={next(iter(base.mix))}}}'"
         )
-    elif name and name not in base.mix:
-        errors.append(f"--over {over}: {base.name} has no class {name}. Give one of {', '.join(base.mix)}")
-    elif variable is not None and not loads_of(base, variable, name):
-        whose = f"class {name} has" if name else "its classes have"
-        errors.append(
-            f"--over {over}: {whose} no {variable} that is one number. Name a class of kind {KINDS[variable]}"
-        )
-    elif variable == "concurrency" and not name:
-        errors.append(
-            f"--over {over}: slots of several classes have no sum. Name one: --over 'concurrency{{class=NAME}}'"
-        )
+    elif variable is not None:
+        errors += unmoved(base, f"--over {over}", variable, name)
 
 
 def _scenario(
@@ -258,8 +246,8 @@ def _scenario(
 ) -> tuple[Scenario | None, Variable | None, str | None]:
     """The scenario as it is, what of it is searched, and of a mix in which class ("": in all)."""
     known: list[Variable] = ["rate", "concurrency"]
-    said = _OVER.fullmatch(over or "")
-    variable, of_class = (next((one for one in known if said and one == said[1]), None), (said and said[2]) or "")
+    said, of_class = split_load(over or "")
+    variable = next((one for one in known if one == said), None)
     if over is not None and variable is None:
         errors.append(f"--over {over}: search over rate or concurrency, or of a mix over rate{{class=NAME}}")
     try:
@@ -270,8 +258,7 @@ def _scenario(
     if base.mix:
         _of_mix(base, over, variable, of_class, errors)
         return base, variable, of_class
-    if of_class:
-        errors.append(f"--over {over}: {base.name} is no mix, and has no classes. Leave {{class={of_class}}} out")
+    errors += unmoved(base, f"--over {over}", variable or "", of_class)
     own = next((one for one in known if KINDS[one] == base.kind or _kept(base, one)), None)
     if variable is None and over is None and own is None:
         errors.append(
@@ -292,10 +279,10 @@ def _kept(base: Scenario | None, variable: Variable | None) -> dict[str, str]:
 
 def _loaded(variable: Variable, load: float, length_ns: int, of_class: str | None) -> dict[str, Any]:
     """The flags of a run at a load."""
+    name = f"{variable}{{class={of_class}}}" if of_class else variable
+    loads = {"kind": KINDS[variable], variable: load if variable == "rate" else int(load)}
     return {
-        "of_class": of_class,
-        "kind": KINDS[variable],
-        variable: load if variable == "rate" else int(load),
+        **(loads if of_class is None else {"loads": {name: load}}),
         "duration": format_duration(length_ns),
     }
 

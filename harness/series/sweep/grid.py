@@ -19,7 +19,9 @@ from pydantic import ValidationError
 from plimsoll.documents.text import plain
 from plimsoll.harness.series.comparison.arms import BUNDLED, Arm, BundledServer
 from plimsoll.harness.series.comparison.rounds import Level
-from plimsoll.reports.models.sweep_parts import RISING
+from plimsoll.reports.models.sweep_parts import RISING, kind_of
+from plimsoll.scenarios.flags import split_load, unmoved
+from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.text.problems import Place, problems
 
 #: Flags of ``plimsoll run`` that say how much is sent, and what.
@@ -39,6 +41,7 @@ _MOST_LABEL = 60
 _MOST_NAME = 40  # of an arm
 _SAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _RANGE = re.compile(r"([0-9.]+)\.\.([0-9.]+)([*+])([0-9.]+)")
+_OF_CLASS = re.compile(r"\s*\w+\{class=[^}]*\}")
 _EXPONENT = re.compile(r"[0-9.]+[eE][+-]?[0-9]+")
 
 Value = int | float | str | bool
@@ -60,7 +63,12 @@ class Variable:
     @property
     def is_load(self) -> bool:
         """Whether it changes what is sent; else it changes where it goes."""
-        return self.name in LOAD or self.name.startswith(_SOURCE)
+        return self.kind in LOAD or self.name.startswith(_SOURCE)
+
+    @property
+    def kind(self) -> str:
+        """``rate`` of ``rate{class=chat}``, else its name."""
+        return kind_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +91,21 @@ class Grid:
         """Every combination of the others."""
         return _product([v for v in self.variables if not v.is_load], self.x)
 
-    def levels(self, kind_given: bool) -> tuple[Level, ...]:
-        """One per load. ``kind_given``: the user names the kind of scenario."""
+    def levels(self, kind_given: bool, mix: bool = False) -> tuple[Level, ...]:
+        """One per load. ``kind_given``: the user names the kind of scenario; ``mix``: its classes have theirs."""
         loads = self.loads()
         labels = self._labels(loads, "load", _MOST_LABEL)
+        if mix:
+            return tuple(Level(label, _of_mix(load)) for label, load in zip(labels, loads, strict=True))
         return tuple(
             Level(label, {**({} if kind_given else _kind_of(load)), **load})
             for label, load in zip(labels, loads, strict=True)
         )
+
+    def misplaced(self, scenario: Scenario) -> list[str]:
+        """Loads that this scenario, or a class of it, has not."""
+        named = [(one.name, split_load(one.name)) for one in self.variables]
+        return [text for name, (kind, of) in named if kind for text in unmoved(scenario, f"--vary {name}", kind, of)]
 
     def arms(self, bundled: bool) -> tuple[Arm, ...]:
         """One per endpoint setting. ``bundled``: the endpoint is the bundled server. Raises ValidationError."""
@@ -131,6 +146,8 @@ def read_grid(texts: Sequence[str]) -> tuple[Grid | None, list[str]]:
     names = [variable.name for variable in variables]
     if not texts:
         errors.append("--vary: nothing varies. Give for example --vary rate=1,2,5,10")
+    if len([name for name in names if name == kind_of(name) in _KINDS]) and any("{" in name for name in names):
+        errors.append("--vary: a load of all classes and one of a class are varied. Name the class in both, or in none")
     if "rate" in names and "concurrency" in names:
         errors.append("--vary: a rate is of an open loop, a concurrency of a closed one. Vary one of them")
     x = _along([v for v in variables if len(v.values) > 1]) or _along(variables)
@@ -146,26 +163,30 @@ def read_grid(texts: Sequence[str]) -> tuple[Grid | None, list[str]]:
 
 def _along(variables: Sequence[Variable]) -> str | None:
     numeric = [variable.name for variable in variables if variable.numeric]
-    rising = [name for name in numeric if name in RISING]
-    first = next((name for name in ("rate", "concurrency") if name in rising), rising[0] if rising else None)
+    rising = [name for name in numeric if kind_of(name) in RISING]
+    first = next((name for kind in _KINDS for name in rising if kind_of(name) == kind), rising[0] if rising else None)
     return first or (numeric[0] if numeric else None)
 
 
 def _variable(text: str) -> tuple[Variable | None, list[str]]:
-    name, equals, rest = (part.strip() for part in text.partition("="))
+    of_class = _OF_CLASS.match(text)
+    begin = of_class.end() if of_class else 0
+    equals, rest = (part.strip() for part in text[begin:].partition("=")[1:])
+    name = text[: text.index("=", begin)].strip() if equals else ""
     if not equals or not rest:
         return None, ["no values. Write NAME=1,2,5 or NAME=1..64*2"]
     errors = _known(name)
     values: list[Value] = []
+    kind = kind_of(name)
     for part in rest.split(","):
-        found, wrong = _values(part.strip(), name in _WHOLE)
+        found, wrong = _values(part.strip(), kind in _WHOLE)
         values += found
         errors += wrong
     if len(set(values)) < len(values):
         errors.append("a value is given twice. Give each once")
-    if not errors and name in _KINDS and any(isinstance(v, str | bool) or v <= 0 for v in values):
+    if not errors and kind in _KINDS and any(isinstance(v, str | bool) or v <= 0 for v in values):
         errors.append("a load is a number above 0")
-    if not errors and name in _WHOLE and any(not isinstance(v, int) for v in values):
+    if not errors and kind in _WHOLE and any(not isinstance(v, int) for v in values):
         errors.append("whole numbers are needed")
     made = Variable(name, tuple(values))
     return (None if errors else Variable(name, tuple(sorted(values, key=float))) if made.numeric else made), errors
@@ -173,7 +194,7 @@ def _variable(text: str) -> tuple[Variable | None, list[str]]:
 
 def _known(name: str) -> list[str]:
     group, dot, below = name.partition(".")
-    if name in LOAD or name in TARGET or (group in ("option", "source") and below):
+    if name in LOAD or name in TARGET or split_load(name)[1] or (group in ("option", "source") and below):
         return []
     if group == "server" and below in BundledServer.model_fields:
         return []
@@ -233,6 +254,12 @@ def _product(variables: Sequence[Variable], innermost: str | None) -> tuple[Sett
         dict(zip([v.name for v in ordered], values, strict=True))
         for values in itertools.product(*(v.values for v in ordered))
     )
+
+
+def _of_mix(load: Settings) -> dict[str, Any]:
+    """The flags of a load whose rates and slots are of classes."""
+    moved = {name: value for name, value in load.items() if kind_of(name) in _KINDS}
+    return {**({"loads": moved} if moved else {}), **{name: load[name] for name in load if name not in moved}}
 
 
 def _kind_of(load: Settings) -> dict[str, str]:

@@ -38,7 +38,7 @@ from plimsoll.harness.series.sweep.grid import Grid, Settings, Value, arms_of, r
 from plimsoll.reports.documents.sweep import FORMATS
 from plimsoll.reports.documents.sweep import values as shown
 from plimsoll.reports.models.sweep_building import About, Course, Figures, Place, Seen, build, figures, standing
-from plimsoll.reports.models.sweep_parts import SweepReport, at
+from plimsoll.reports.models.sweep_parts import SweepReport, at, kind_of
 from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
 from plimsoll.scenarios.plugins import kinds
@@ -141,7 +141,7 @@ class Saturation:
 
     def __call__(self, plan: Interleaving, slot: Slot) -> str | None:
         """Why the run of ``slot`` need not be made; None: it is to be made."""
-        if self.places.x not in RISING:
+        if kind_of(self.places.x) not in RISING:
             return None
         series, x = self.places.of(slot)
         here: dict[float, list[Standing]] = {}
@@ -290,9 +290,12 @@ def plan(wanted: Wanted, *, every_point: bool) -> Checked:
     if grid is None or errors:
         raise HarnessFault(errors)
     flags = {key: value for key, value in wanted.load.items() if value is not None}
-    levels = grid.levels("kind" in flags)
-    first = {**flags, **levels[0].flags}
     held = hold(wanted.scenario)
+    base = _scenario(held, {})
+    if errors := grid.misplaced(base):
+        raise HarnessFault(errors)
+    levels = grid.levels("kind" in flags, bool(base.mix))
+    first = {**flags, **levels[0].flags}
     scenario = _scenario(held, first)
     arms, errors = arms_of(grid, _is_bundled(scenario))
     if errors:
@@ -346,6 +349,10 @@ def _scenario(name: str | Document | None, flags: Mapping[str, Any]) -> Scenario
 
 
 def _is_bundled(scenario: Scenario) -> bool:
+    return any(map(_lacks_url, scenario.classes.values()))
+
+
+def _lacks_url(scenario: Scenario) -> bool:
     known = protocols().get(scenario.target.protocol)
     return scenario.target.url is None and known is not None and known.needs_url
 
@@ -359,11 +366,14 @@ def estimate(contest: Contest) -> Estimate:
     for level in contest.levels:
         flags: Mapping[str, Any] = {**contest.flags, **level.flags}
         scenario = find_scenario(contest.scenario, flags)
-        closed = not kinds()[scenario.kind].open_loop(scenario.params)
-        pace = load_of(scenario).pace(ASSUMED_NS if closed else None)
-        duration += pace.duration_ns + scenario.warmup_ns + _AROUND_NS + contest.cooldown_ns
-        requests += pace.requests
-        assumed |= closed
+        longest = 0
+        for one in scenario.classes.values():
+            closed = not kinds()[one.kind].open_loop(one.params)
+            assumed |= closed
+            if not one.endless:  # how much such a class sends, the others decide
+                pace = load_of(one).pace(ASSUMED_NS if closed else None)
+                longest, requests = max(longest, pace.duration_ns), requests + pace.requests
+        duration += longest + scenario.warmup_ns + _AROUND_NS + contest.cooldown_ns
     times = len(contest.arms) * contest.repeats
     return Estimate(max(duration * times - contest.cooldown_ns, 0), requests * times, assumed)
 

@@ -89,11 +89,11 @@ def test_a_load_moves_in_one_class_or_in_all_by_its_share() -> None:
     def rates(scenario: Scenario) -> dict[str, Any]:
         return {name: one.params.model_dump().get("rate") for name, one in scenario.mix.items()}
 
-    one, every = with_flags(made, of_class="chat", rate=8, kind="server"), with_flags(made, of_class="", rate=25)
+    one, every = (with_flags(made, loads=loads) for loads in ({"rate{class=chat}": 8}, {"rate": 25}))
     assert rates(one) == {"chat": 8, "more": 10, "bulk": None}
     assert rates(every) == {"chat": 20, "more": 5, "bulk": None}
     assert one.mix["more"] == made.mix["more"]
-    slots = with_flags(made, of_class="bulk", concurrency=7).mix["bulk"]
+    slots = with_flags(made, loads={"concurrency{class=bulk}": 7}).mix["bulk"]
     assert (slots.params.model_dump()["concurrency"], slots.endless) == (7, True)
 
 

@@ -16,6 +16,7 @@ from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict
 from plimsoll.slo.objectives.selector import NONE, rows_of, selected, split
 from plimsoll.slo.objectives.sentence import named
 from plimsoll.slo.promises import Promises
+from plimsoll.slo.records.labels import sent_by
 from plimsoll.slo.records.records import Records, Status, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
@@ -165,6 +166,39 @@ def test_a_verdict_on_a_part_is_that_of_its_rows_alone(rows: list[tuple[str, int
             assert (part.outcome, part.bad, part.n) == (whole.outcome, whole.bad, whole.n)
             assert part.interval == whole.interval
             assert part.observed == whole.observed
+
+
+#: Of each agent its region and its workers; who is in no list sent for nobody who is known.
+SITES = (("east-1", "east", (0, 1)), ("west-1", "west", (2,)), ("east-2", "east", (4, 5)), ("home", "", (6,)))
+
+
+@given(st.lists(st.integers(-1, 9), min_size=1, max_size=40), st.permutations(SITES))
+def test_who_sent_them_partitions_the_rows_and_regions_are_unions_of_agents(
+    workers: list[int], order: list[tuple[str, str, tuple[int, ...]]]
+) -> None:
+    plain = run(np.ones(len(workers)), {"tenant": ["a"] * len(workers)}, worker=np.array(workers, np.int16))
+    some = plain.labelled(sent_by(plain.labels, plain["worker"], order))
+    of = {worker: (name, region) for name, region, mine in SITES for worker in mine}
+    for place, label in enumerate(("agent", "region")):
+        found = split(label, some)
+        parts = {value: rows_of(where, some) for value, where in zip(found.values, found.conditions, strict=True)}
+        assert np.array_equal(np.sum([*parts.values()], axis=0), np.ones(len(workers)))
+        for value, rows in parts.items():
+            told = "" if value == NONE else value
+            assert rows.tolist() == [of.get(worker, ("", ""))[place] == told for worker in workers]
+    east, both = (rows_of(selector.parse(text), some) for text in ("region=east", "agent=east-2|east-1"))
+    assert np.array_equal(east, both)
+    turned = (rows_of(selector.parse(text), some) for text in ("tenant=a,agent=home", "agent=home,tenant=a"))
+    assert np.array_equal(*turned)
+    assert bool(rows_of(selector.parse("tenant=a"), some).all()), "other labels are as they were"
+
+
+def test_a_label_of_the_scenario_is_not_taken_over_by_who_sent() -> None:
+    own = run([1, 1], {"region": ["here", "there"]}, worker=np.array([0, 1], np.int16))
+    told = own.labelled(sent_by(own.labels, own["worker"], SITES))
+    assert [rows_of(selector.parse(text), told).tolist() for text in ("region=here", "agent=east-1")] == [
+        [True, False], [True, True],
+    ]  # fmt: skip
 
 
 def test_order_of_labels_means_nothing() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plimsoll.harness.run.job import check_labels
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.job import check_labels, prepare
+from plimsoll.harness.series.one_run import carry_out
 from plimsoll.scenarios.spec import parse
 from plimsoll.slo.objectives.objective import parse as objective
 
@@ -41,3 +44,12 @@ def test_what_no_row_will_have_is_an_error(scenario: dict[str, Any], text: str, 
         assert len(found) == 1
         assert found[0].startswith(text)
         assert error in found[0]
+
+
+def test_what_is_promised_of_agents_needs_some(tmp_path: Path) -> None:
+    flags = {"protocol": "null", "kind": "server", "rate": 5, "queries": 1}
+    for number, text in enumerate(("each agent: p99(latency) <= 1s", "p99(latency{region=eu|us}) <= 1s")):
+        prepared = prepare(None, flags, [text], (), tmp_path / str(number))
+        with pytest.raises(HarnessFault, match=r"one host sends this run, and no row has the label (agent|region)"):
+            carry_out(prepared)
+        assert not any((tmp_path / str(number)).glob("**/*.parquet"))

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.outlook.outlook import Assumptions, Guesses, Outlook, Question, clock, outlook
+from plimsoll.harness.outlook.outlook import Assumptions, Guesses, Outlook, Question, clock, outlook, outlooks
 from plimsoll.harness.outlook.outlook import read as read_question
 from plimsoll.harness.outlook.view import tables
 from plimsoll.harness.run.promises import Asked, Promises, read_promises
@@ -290,3 +290,42 @@ def test_the_verb_sends_nothing_writes_nothing_and_exits_with_0(
 
 def test_without_a_budget_no_alert_window_is_spoken_of() -> None:
     assert seen("mean(ttft) <= 1s", rate=20).windows_ns == ((), ())
+
+
+MIX = """
+name: m
+stop: {min_queries: 20, min_duration: 30s}
+objectives: ["ratio(error) <= 1%", "each class: p90(latency) <= 2s", "worst class: p90(latency) <= 3s"]
+mix:
+  chat: {kind: server, params: {rate: 40}, objectives: ["p99(ttft) <= 200ms", "ttft <= 1s"]}
+  more: {kind: server, params: {rate: 10}}
+  bulk: {kind: concurrency, params: {concurrency: 2}, until: others, objectives: ["ratio(good) >= 99%"]}
+"""
+
+
+def test_of_a_mix_each_class_is_planned_by_what_it_promises_and_all_by_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(MIX)
+    question = read_question(str(tmp_path / "m.yaml"), {}, Asked(), Guesses(latencies=["500ms"]))
+    found = outlooks(question)
+    assert {name: [need.objective for need in one.needs] for name, one in found.items()} == {
+        "chat": ["p90(latency) <= 2s", "p99(ttft) <= 200ms"],
+        "more": ["p90(latency) <= 2s"],
+        "bulk": ["p90(latency) <= 2s", "ratio(good) >= 99%"],
+        "": ["ratio(error) <= 1%", "worst class: p90(latency) <= 3s"],
+    }
+    chat, more, bulk, whole = (found[name] for name in ("chat", "more", "bulk", ""))
+    alone = {name: one.build(1) for name, one in question.scenario.mix.items() if not one.endless}
+    assert [one.paces[0].requests for one in (chat, more)] == [alone[name].n_samples for name in ("chat", "more")]
+    # Two slots at half a second each, for as long as the others last, which is 30 s and a query.
+    assert bulk.paces[0].requests == pytest.approx(120, abs=4)
+    assert whole.paces[0].requests == sum(one.paces[0].requests for one in (chat, more, bulk))
+    assert "--duration 75s" in bulk.advice[0], "it has no queries of its own that could be asked for"
+    assert all("--queries" not in line for line in (*bulk.advice, *whole.advice))
+    assert chat.needs[1].requests == 299
+    assert (chat.name, chat.kind, whole.kind) == ("m, class chat", "server", "mix")
+
+
+def test_a_mix_that_only_one_class_promises_something_of_has_one_outlook(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(MIX)
+    asked = Asked(["p99(ttft{class=chat}) <= 200ms"])
+    assert [*outlooks(read_question(str(tmp_path / "m.yaml"), {}, asked, Guesses()))] == ["chat"]

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.run.coordinator import Outcome
-from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.job import Prepared, find_scenario
 from plimsoll.harness.run.promises import Asked, keep
 from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.series.ledger import Session
@@ -82,6 +83,54 @@ def test_loads_become_levels_and_settings_of_the_server_become_arms() -> None:
     ]
     assert len(made.series()) == 4
     assert made.points == 8
+
+
+MIX = """
+name: m
+stop: {min_queries: 20, min_duration: 1s}
+target: {url: "http://127.0.0.1:9"}
+mix:
+  chat: {kind: server, params: {rate: 40}}
+  more: {kind: server, params: {rate: 10}}
+  bulk: {kind: concurrency, params: {concurrency: 2}, until: others}
+"""
+
+
+def test_of_a_mix_the_loads_of_classes_vary_alone_and_together_or_all_by_their_shares(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MIX)
+
+    def loads(*vary: str) -> list[list[float]]:
+        contest = plan(replace(wanted(vary), scenario=str(file)), every_point=True).contest
+        found = [find_scenario(contest.scenario, {**contest.flags, **level.flags}).mix for level in contest.levels]
+        dumped = [[one.params.model_dump() for one in mix.values()] for mix in found]
+        return [[one.get("rate") or one["concurrency"] for one in mix] for mix in dumped]
+
+    assert loads("rate=25,100") == [[20, 5, 2], [80, 20, 2]]
+    assert loads("rate{class=chat}=5,10") == [[5, 10, 2], [10, 10, 2]]
+    both = loads("rate{class=chat}=5..10*2", "concurrency{class=bulk}=1,3")
+    assert both == [[5, 10, 1], [10, 10, 1], [5, 10, 3], [10, 10, 3]]
+    over = plan(replace(wanted(("rate{class=more}=5,10",)), scenario=str(file)), every_point=False)
+    assert over.places.x == "rate{class=more}"
+    assert over.estimate.requests == pytest.approx(4 * 40, abs=12), "bulk ends with the others"
+
+
+@pytest.mark.parametrize(
+    ("vary", "said"),
+    [
+        (("rate{class=no}=1",), "--vary rate{class=no}: m has no class no. Give one of chat, more, bulk"),
+        (("rate{class=bulk}=1",), "class bulk has no rate that is one number. Name a class of kind server"),
+        (("concurrency=1,2",), "slots of several classes have no sum. Name one: 'concurrency{class=NAME}'"),
+        (("rate=1", "rate{class=chat}=2"), "a load of all classes and one of a class are varied"),
+        (("prompt_tokens=1,2",), "--prompt-tokens: m is a mix of chat, more, bulk, and this is of one load"),
+    ],
+)
+def test_what_of_a_mix_can_not_vary_is_said(tmp_path: Path, vary: tuple[str, ...], said: str) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MIX)
+    with pytest.raises(HarnessFault) as refused:
+        plan(replace(wanted(vary), scenario=str(file)), every_point=True)
+    assert said in str(refused.value)
 
 
 def test_settings_too_long_for_a_folder_are_numbered() -> None:

@@ -6,6 +6,8 @@ import csv
 import io
 
 import numpy as np
+import pytest
+from rich.console import Console
 
 from plimsoll.reports.blocks.terminal import plain
 from plimsoll.reports.documents.run import render_terminal
@@ -101,6 +103,21 @@ def test_a_run_without_labels_has_no_such_section() -> None:
     found = report(run().labelled(None), slo="p90(latency) <= 1s")
     assert "by" not in found.document()
     assert "By class" not in plain(render_terminal(found)).decode()
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 120, 140])
+def test_a_terminal_cuts_no_figure_of_the_table(width: int) -> None:
+    records = run(12_000)
+    first = np.where(records.ok, records["due_ns"] + 15 * MS, -1)
+    records = records.with_columns(first_token_ns=first, last_token_ns=first, n_out=np.full(len(records), 120))
+    shown = io.StringIO()
+    console = Console(file=shown, width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console.print(render_terminal(report(records), {}, width))
+    table = shown.getvalue().split("By class\n")[1].split("\n\n")[0]
+    assert "turned away" in table
+    assert "TTFT p99" in table
+    assert all(line.rstrip().endswith("15.0 ms") == (width < 134) for line in table.splitlines()[3:]), table
+    assert not any(line.rstrip().endswith("…") for line in table.splitlines())
 
 
 def test_hardly_any_rows() -> None:

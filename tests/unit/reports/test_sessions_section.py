@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,15 @@ def test_the_section_shows_every_turn_and_says_infinite_where_it_is() -> None:
     assert "∞" in str(told["Duration"])
     assert [row.cells[0] for row in table.rows] == ["1", "2", "3"]
     assert section.sessions_part(None) is None
+
+
+def test_the_figures_of_a_turn_are_shown_once() -> None:
+    part = section.sessions_part(sessions(rows(GOOD, LEFT, CUT), unreached=3))
+    assert part is not None
+    for by, tables in ((None, 1), ({"class": {}}, 1), ({"turn": {}}, 0)):
+        (made,) = section.blocks(part, SimpleNamespace(by=by))
+        assert isinstance(made, Section)
+        held = made.blocks[0].blocks  # type: ignore[attr-defined]
+        assert sum(isinstance(one, Table) for one in held) == tables
+        told = [dict(one.pairs) for one in held if isinstance(one, Facts)]
+        assert [one.get("Each turn") for one in told] == [None if tables else "see By turn"]
