@@ -13,6 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSer
 
 from plimsoll.scenarios.text.fields import STRICT, Duration, format_duration, parse_duration
 
+#: The policy of a kind that tries again where its scenario names none: whatever may be another time.
+AGAIN = {"on": [429, "5xx", "connect", "timeout", "cut"]}
 #: What may be tried again beside codes: no connection or no answer at all, no answer in time, any 5xx, and an answer
 #: that broke after it had begun.
 WORDS = ("connect", "timeout", "5xx", "cut")
