@@ -93,8 +93,8 @@ class Kind:
     field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query, so that its samples
     are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where they differ.
     ``sourced(params, source)`` is the source as the kind sends it, and ``settled(params, source)`` are the params with
-    what the plan needs of that. ``again(params)``: a failed query is tried again, by the client's retry policy or, where
-    there is none, ``plan.habits.AGAIN``. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    what the plan needs of that. ``again(params)``: a failed query is tried again, by the client's retry policy or, for
+    want of one, ``plan.habits.AGAIN``. ``headline`` says which number the kind is judged by in MLPerf's rules or ours.
     """
 
     name: str

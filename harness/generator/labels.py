@@ -56,7 +56,9 @@ class Capture:
         return bool(self._find) or self._degraded is not None
 
     def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        """``settle``, and then read the labels."""
+        """``settle``, and then read the labels, if there are any."""
+        if not self:
+            return settle
 
         def settle_and_read(exchange: Exchange) -> None:
             settle(exchange)

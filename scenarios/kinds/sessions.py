@@ -81,8 +81,8 @@ class SessionsParams(BaseModel):
     )
     on_failure: Literal["end", "retry", "continue"] = Field(
         default="end",
-        description="After a failed turn: the session is abandoned; the turn is tried again first, by client.retry or its "
-        "like; or it goes on without that turn.",
+        description="After a failed turn: the session is abandoned; the turn is tried again first (client.retry); or "
+        "the session goes on without it.",
     )
     order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
 
