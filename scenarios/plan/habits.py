@@ -77,7 +77,7 @@ class RetrySection(BaseModel):
         default=(429, 503, "connect"),
         min_length=1,
         strict=False,
-        description=f"Codes of HTTP, which gRPC's are read as, names of gRPC's, and words of {', '.join(WORDS)}.",
+        description=f"Codes of HTTP, names of gRPC's codes, and words of {', '.join(WORDS)}.",
     )
     max: int = Field(default=2, ge=1, le=100, description="At most so many retries of a request.")
     backoff: Annotated[str, AfterValidator(_span)] = Field(
