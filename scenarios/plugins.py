@@ -61,6 +61,11 @@ def no_give_ups(params: Any, seed: int) -> Callable[[IntArray], IntArray]:
     raise ValueError("cancel: recorded is of kind replay, which knows what was recorded. Give a share and a delay")
 
 
+def never(params: Any) -> bool:
+    """Whether a kind whose queries stand alone tries a failed one again."""
+    return False
+
+
 def as_it_is(params: Any, source: PayloadSource) -> PayloadSource:
     """What a kind that sends a source's samples makes of it."""
     return source
@@ -88,7 +93,8 @@ class Kind:
     field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query, so that its samples
     are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where they differ.
     ``sourced(params, source)`` is the source as the kind sends it, and ``settled(params, source)`` are the params with
-    what the plan needs of that. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    what the plan needs of that. ``again(params)``: a failed query is tried again, by the client's retry policy or, for
+    want of one, ``plan.habits.AGAIN``. ``headline`` says which number the kind is judged by in MLPerf's rules or ours.
     """
 
     name: str
@@ -111,6 +117,7 @@ class Kind:
     aliases: Mapping[str, str] = field(default_factory=dict)
     sourced: Callable[[Any, PayloadSource], PayloadSource] = as_it_is
     settled: Callable[[Any, Callable[[], PayloadSource]], Any] = as_they_are
+    again: Callable[[Any], bool] = never
 
     def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:
         """The whole plan. Raises ``ValueError``."""

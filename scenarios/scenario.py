@@ -30,7 +30,7 @@ from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
-from plimsoll.scenarios.plan.habits import ClientSection
+from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -395,6 +395,8 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     whole = {**raw, "params": params or StopSection(), "source": source or StopSection()}
     if kind is None:
         whole["kind"] = "?"
+    elif params is not None and kind.again(params) and isinstance(client := raw.get("client"), Mapping | None):
+        whole["client"] = {**(client or {}), "retry": (client or {}).get("retry") or AGAIN}
     scenario = reading.validated(Scenario, whole, ())
     if scenario is not None and source is not None:
         reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009

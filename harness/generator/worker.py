@@ -201,8 +201,8 @@ class Worker:
         writer = SegmentWriter(Path(self._spec["segments"]), self._index, str(self._spec["run_id"]))
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
-        settle = capture.after(settle) if capture else settle
-        settle = client.after(settle) if isinstance(client, Habits) else settle
+        settle = capture.after(settle)
+        settle = client.after(settle, capture.after(client.settle)) if isinstance(client, Habits) else settle
         if load.turns is not None:
             settle = load.turns.settling(settle)
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)

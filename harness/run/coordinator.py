@@ -404,6 +404,8 @@ async def _reached(job: Job, server: bundled_server.Bundled | None) -> Target:
     protocol = protocols()[target.protocol]
     if protocol.needs_url:
         await preflight(target)
+    if (client := job.scenario.client) is not None and client.hedge is not None and client.hedge.to:
+        await preflight(replace(target, url=client.hedge.to), "client.hedge.to")
     if protocol.prepare is not None:
         target = await protocol.prepare(target)
     if protocol.lists_models and not target.model:

@@ -40,6 +40,7 @@ from plimsoll.harness.transport.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN
 from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE
+from plimsoll.scenarios.plan.habits import GRPC, ClientSection
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
@@ -368,18 +369,34 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
         wrong = mistakes({"degraded": fallback_of(scenario.degraded)[0]}, spoken)
         found += [text.removeprefix("labels.") for text in wrong]
     section = scenario.client
-    if section is not None and not spoken.repeats:
-        able = "a protocol over HTTP/1.1 (openai-chat, http, tgi, ...)"
-        found += [
-            f"client.{key}: an exchange of {spoken.name} can't be sent again or dropped for another. Use {able}, or "
-            "leave it out"
-            for key in ("retry", "hedge", "patience", "connections")
-            if getattr(section, "patience_ns" if key == "patience" else key) not in (None, "reuse")
-        ]
-    if section is not None and section.habitual and scenario.target.options.get("engine") == "native":
-        found.append("target.options.engine: the native engine has no habits, and client gives some. Leave one out")
+    found += [] if section is None else _no_habits(section, spoken, scenario.target.options)
     to = section.hedge.to if section is not None and section.hedge is not None else None
     return [f"{where}:{text}" for text in found] + (_place(where, to, None) if to else [])
+
+
+def _no_habits(section: ClientSection, spoken: ProtocolSpec, options: Mapping[str, Any]) -> list[str]:
+    """Habits that no client of this protocol can have."""
+    why = f"an exchange of {spoken.name} can't be sent again or dropped for another"
+    able = "a protocol over HTTP/1.1 or gRPC without live speech (openai-chat, http, tgi, grpc, ...)"
+    found = [
+        f"client.{key}: {why}. Use {able}, or leave it out"
+        for key in ("retry", "hedge", "patience")
+        if not spoken.repeats and getattr(section, "patience_ns" if key == "patience" else key) is not None
+    ]
+    if section.connections == "fresh" and (spoken.grpc or not spoken.repeats):
+        why = f"calls of {spoken.name} share connections" if spoken.grpc else f"{why} on a connection of its own"
+        found.append(
+            f"client.connections: {why}. Use a protocol over HTTP/1.1 (openai-chat, http, ...), or leave it out"
+        )
+    foreign = "gRPC's, and {name} answers with codes of HTTP. Write {code}"
+    found += [
+        f"client.retry.on: {one} is {foreign.format(name=spoken.name, code=GRPC[str(one)])}"
+        for one in (section.retry.on if section.retry is not None and not spoken.grpc else ())
+        if one in GRPC
+    ]
+    if section.habitual and options.get("engine") == "native":
+        found.append("target.options.engine: the native engine has no habits, and client gives some. Leave one out")
+    return found
 
 
 def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:

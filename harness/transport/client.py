@@ -145,7 +145,9 @@ class ProtocolSpec:
 
     @property
     def repeats(self) -> bool:
-        """A request may be sent again, or be dropped beside another: it is one exchange of HTTP."""
+        """A request may be sent again, or be dropped beside another: it is one exchange of HTTP, or a call of gRPC that
+        is sent whole.
+        """
         return getattr(self.build, "repeats", False)
 
     def streams(self, options: Mapping[str, Any]) -> bool:

@@ -79,8 +79,10 @@ class SessionsParams(BaseModel):
     affinity: Affinity | None = Field(
         default=None, description="{header: NAME}, cookie, token-echo (x-session-token) or url-hash; null: none."
     )
-    on_failure: Literal["end", "continue"] = Field(
-        default="end", description="After a failed turn: the session is abandoned, or goes on without that turn."
+    on_failure: Literal["end", "retry", "continue"] = Field(
+        default="end",
+        description="After a failed turn: the session is abandoned; the turn is tried again first (client.retry); or "
+        "the session goes on without it.",
     )
     order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
 
@@ -246,4 +248,5 @@ KIND = Kind(
     labels=("session", "turn"),
     sourced=_sourced,
     settled=_settled,
+    again=lambda params: params.on_failure == "retry",
 )

@@ -182,6 +182,8 @@ class Call:
             self.finish(_PROTOCOL, f"the server sent more than {MAX_BLOCKS} header blocks for one call", t_ns)
         elif end:
             self._ended(exchange, t_ns)
+        elif exchange.watch is not None:
+            exchange.watch(exchange)
 
     def on_data(self, data: memoryview, end: bool, t_ns: int) -> None:
         exchange = self.exchange
@@ -201,6 +203,8 @@ class Call:
                 self._hear(exchange, heard, before, t_ns)
         if end and self.exchange is not None:
             self._ended(exchange, t_ns)
+        elif exchange.watch is not None and self.exchange is not None:
+            exchange.watch(exchange)
 
     def _arrived(self, exchange: Exchange, size: int, t_ns: int) -> None:
         exchange.bytes_in += size

@@ -80,7 +80,7 @@ class World:
     def run(self) -> World:
         self.issuer.start(self.t0)
         self.clock.run(self.t0 + 3600 * S)
-        settle = self.habits.after(self.habits.settle)
+        settle = self.habits.after(self.habits.settle, self.server.settle)
         for row in self.rows:
             settle(row)
         assert not self.issuer.in_flight
