@@ -476,14 +476,21 @@ def default_out(name: str) -> Path:
     return path
 
 
+#: Metrics of what a scenario has to ask for: the label that says it, and the key.
+_SAID_BY = {
+    "retried": ("tries", "client: {retry: ...}"),
+    "degraded": ("degraded", "degraded: header NAME"),
+    "barge_in_stop": ("barge_in", "params.barge_in: {share: 30%, after: 400ms}, of kind sessions"),
+}
+
+
 def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
     """What objectives tell rows apart by and no row will have."""
     there, errors = scenario.told_apart_by(), []
     known = [*there, *selector.OF_ROWS]
     for one in objectives:
-        told = {"retried": "tries", "degraded": "degraded"}.get(one.indicator if one.statistic == "ratio" else "")
-        if told is not None and told not in there:
-            key = "client: {retry: ...}" if one.indicator == "retried" else "degraded: header NAME"
+        told, key = _SAID_BY.get(one.indicator, ("", ""))
+        if told and told not in there and (one.statistic == "ratio" or told == "barge_in"):
             errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
         for label in one.labels:
             if label not in known:
