@@ -538,5 +538,6 @@ PROTOCOLS = (
         bundled_model="recogniser",
         source="audio",
         prepare=_prepare,
+        speaks=lambda options: options.get("mode") == "conversation" and options.get("output", "audio") == "audio",
     ),
 )

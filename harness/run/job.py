@@ -461,7 +461,8 @@ def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | No
     if scenario.target.url is not None or not protocol.needs_url:
         return None
     model = scenario.target.model or protocol.bundled_model or bundled.default_model()
-    return ("--model", model, *(("--grpc-port", "0") if protocol.grpc else ()))
+    voice = ("--model", "synthesiser") if protocol.speaks(scenario.target.options) else ()
+    return ("--model", model, *voice, *(("--grpc-port", "0") if protocol.grpc else ()))
 
 
 def default_out(name: str) -> Path:
