@@ -15,19 +15,25 @@ class SessionStamps:
     by ``settle``.
 
     Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none). No columns:
-    ``texts`` (1 for each message that was text, 0 for a binary one) and ``heard`` (the transcript, None: none).
+    ``texts`` (1 for each message that was text, 0 for a binary one), ``heard`` (the transcript, None: none), and of a
+    turn on a connection that had others before it (``follows``): how much audio it had taken by then
+    (``taken_before_ns``), and of the answer that this turn speaks over, when it would have been played
+    (``sounding_ns``) and whether the server was still at it (``under_way``). ``cut``: the next turn spoke over this
+    one's answer.
     """
 
     __slots__ = (
         "audible_ns",
         "chunk_audio_ns",
         "chunk_cursor_ns",
+        "cut",
         "endpoint_ns",
         "false_endpoints",
         "final_ns",
         "first_audio_ns",
         "first_final_ns",
         "first_partial_ns",
+        "follows",
         "frame_lag_ns",
         "frame_ns",
         "heard",
@@ -40,9 +46,12 @@ class SessionStamps:
         "open_ns",
         "pace",
         "slice",
+        "sounding_ns",
         "speech_end_ns",
         "speech_start_ns",
+        "taken_before_ns",
         "texts",
+        "under_way",
         "unsent_bytes",
         "word_errors",
         "word_lag_ns",
@@ -72,6 +81,9 @@ class SessionStamps:
         self.frame_ns = -1
         self.pace = -1
         self.slice = ""
+        self.follows = self.under_way = self.cut = False
+        self.taken_before_ns = 0
+        self.sounding_ns = -1
         self.texts = bytearray()
         self.heard: str | None = None
         self.chunk_audio_ns = array("q")

@@ -290,6 +290,7 @@ class Scenario(BaseModel):
             names = [*kinds()[one.kind].labels, *(one.labels or {}), *ALWAYS]
             names += OF_CLIENT if one.client is not None else ()
             names += ["degraded"] if one.degraded is not None else []
+            names += ["barge_in"] if getattr(one.params, "barge_in", None) is not None else []
             found |= dict.fromkeys(names, ())
         return found
 

@@ -28,9 +28,11 @@ from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.harness.wire.pointer import Selector
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_EAGER, Phase, Status
 
 _OK, _MEASURE, _NEVER = int(Status.OK), int(Phase.MEASURE), 1 << 62
+#: Paces at which sound comes as it is spoken.
+_AT_1X = (PACE_CAPTURE, PACE_EAGER)
 _COUNT = re.compile(rb"(?i)\r\ncontent-length: (\d+)\r\n")
 #: Stand for what is said in a session, where a protocol writes it.
 _MARKS = ("pLiMsOlLaSkS0q", "pLiMsOlLtElLs1q", "pLiMsOlLaSkS2q")
@@ -216,13 +218,40 @@ class _Session:
 @dataclass(frozen=True, slots=True)
 class Manners:
     """How sessions behave: ``scripts`` by payload (None: without history), ``answer`` reads a text, and ``goes_on``:
-    after a failed turn too.
+    after a failed turn too. ``calls``: the client, where a session's turns follow each other on one connection.
     """
 
     affinity: Affinity
     goes_on: bool = False
     scripts: Sequence[Script | None] | None = None
     answer: Callable[[Exchange], str] | None = None
+    calls: Any = None
+
+
+#: Why the sessions of a scenario can't be calls with several turns on one connection.
+_NO_CALL = (
+    "params.barge_in: protocol {name} with these options holds no spoken conversation on one connection. Use "
+    "openai-realtime with mode: conversation and output: audio, or leave barge_in out"
+)
+_NO_VOICE = (
+    "params.barge_in: a user who speaks over an answer needs speech at 1x whose onset is known. Give a source of kind "
+    "audio whose clips say where speech begins, and audio.pace: capture"
+)
+
+
+def calls(client: Any, requests: Sequence[Any], params: Mapping[str, Any], name: str) -> Any:
+    """The client, where it holds a session's turns on one connection; else None. Raises HarnessFault."""
+    held = client if params["history"] == "live" and getattr(client, "converses", False) else None
+    if params["barge_in"] is None:
+        return held
+    if held is None:
+        raise HarnessFault(_NO_CALL.format(name=name))
+    if client.dialogue.deaf:
+        raise HarnessFault(f"params.barge_in: {client.dialogue.deaf}")
+    scripts = [one.script for one in requests if one is not None]
+    if not all(one.clip is not None and one.clip.onset_ns >= 0 and one.pace in _AT_1X for one in scripts):
+        raise HarnessFault(_NO_VOICE)
+    return held
 
 
 class Turns:
@@ -241,6 +270,8 @@ class Turns:
         for row, earlier in enumerate(before):
             if earlier >= 0:
                 self._next[earlier] = row
+        labels = {} if plan.labels is None else plan.labels.columns
+        self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []
@@ -271,8 +302,19 @@ class Turns:
 
     def first(self, query_id: int) -> Any:
         """The request of a session's first turn."""
-        request = self._requests[self._payload[self._row_of[query_id]]]
-        return self._manners.affinity.marked(request, query_id, b"")
+        row = self._row_of[query_id]
+        request = self._manners.affinity.marked(self._requests[self._payload[row]], query_id, b"")
+        return self._request(row, None, request)
+
+    def _request(self, row: int, before: Exchange | None, request: Any) -> Any:
+        """The request of this row as a turn of its session's connection, where there is such."""
+        if self._manners.calls is None:
+            return request
+        after, cut_ns = self._next[row], -1
+        if self._cuts is not None and after >= 0 and self._cuts[after] >= 0:
+            onset_ns = self._requests[self._payload[after]].script.clip.onset_ns
+            cut_ns = max(0, self._cuts[after] - onset_ns)  # the clip begins before the speech in it
+        return self._manners.calls.follow(request, before, cut_ns)
 
     # -- a closed loop: the next session begins when one is over -------------------------------------------------
 
@@ -285,7 +327,7 @@ class Turns:
             row = self._begins[place]
             query, now_ns = passed * len(self._ids) + row, self._clock.now_ns()
             request = self._manners.affinity.marked(self._requests[self._payload[row]], query, b"")
-            self._put(query, row, now_ns, request)
+            self._put(query, row, now_ns, self._request(row, None, request))
 
     def _over(self) -> bool:
         """No session begins any more."""
@@ -297,8 +339,10 @@ class Turns:
         most = self._stop.max_queries if self.slots else None
         return most is not None and self.sent >= most
 
-    def _gone(self) -> None:
+    def _gone(self, last: Exchange) -> None:
         """A session is over."""
+        if self._manners.calls is not None:
+            self._manners.calls.leave(last)
         if self.slots:
             self._free += 1
             self._clock.wake_at(0, self.take_up)
@@ -340,7 +384,7 @@ class Turns:
         row = self._next[before]
         if row < 0 or self._all_sent():
             self._lives.pop(exchange.query_id, None)
-            self._gone()
+            self._gone(exchange)
             return
         due = exchange.done_ns + self._due[row] - self._due[before]
         exchange.on_done = self  # it is over: this says that a turn waits for it
@@ -384,7 +428,7 @@ class Turns:
             while row >= 0:  # the rest of the session is never due
                 self._left -= 1
                 row = self._next[row]
-            self._gone()
+            self._gone(before)
             return
         payload = self._payload[row]
         query = before.query_id + row - self._row(before.query_id) if self.slots else self._ids[row]
@@ -397,7 +441,7 @@ class Turns:
             request = part.filled(session.said, session.n_said + request.n_in if known else -1)
         request = self._manners.affinity.marked(request, session.number, session.echoed)
         self._left -= 1
-        self._put(query, row, due_ns, request)
+        self._put(query, row, due_ns, self._request(row, before, request))
 
     def _row(self, query: int) -> int:
         """Its row of the plan; a closed loop's list begins again and again."""

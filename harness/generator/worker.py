@@ -44,7 +44,7 @@ from plimsoll.harness.generator.labels import Capture
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
-from plimsoll.harness.generator.sessions import NO_HISTORY, Affinity, Manners, Turns, reader, script
+from plimsoll.harness.generator.sessions import NO_HISTORY, Affinity, Manners, Turns, calls, reader, script
 from plimsoll.harness.generator.supply import Fed, client_of, lanes, portion_of
 from plimsoll.harness.host import limits
 from plimsoll.harness.process import outlet
@@ -154,9 +154,10 @@ class Worker:
         if params["affinity"] is not None and not all(isinstance(one, Prepared) for one in requests if one is not None):
             raise HarnessFault("params.affinity: only requests over HTTP can carry it. Leave it out for this protocol")
         goes_on = params["on_failure"] == "continue"
-        if params["history"] != "live":
-            return Manners(affinity, goes_on)
         spec, options = self._protocol, self._scenario.target.options
+        held = calls(client, requests, params, spec.name)
+        if params["history"] != "live" or held is not None:
+            return Manners(affinity, goes_on, calls=held)
         if not spec.history:
             raise HarnessFault(NO_HISTORY.format(name=spec.name, why=""))
         scripts = [

@@ -492,7 +492,8 @@ def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | No
     if scenario.target.url is not None or not protocol.needs_url:
         return None
     model = scenario.target.model or protocol.bundled_model or bundled.default_model()
-    return ("--model", model, *(("--grpc-port", "0") if protocol.grpc else ()))
+    voice = ("--model", "synthesiser") if protocol.speaks(scenario.target.options) else ()
+    return ("--model", model, *voice, *(("--grpc-port", "0") if protocol.grpc else ()))
 
 
 def default_out(name: str) -> Path:
@@ -507,14 +508,21 @@ def default_out(name: str) -> Path:
     return path
 
 
+#: Metrics of what a scenario has to ask for: the label that says it, and the key.
+_SAID_BY = {
+    "retried": ("tries", "client: {retry: ...}"),
+    "degraded": ("degraded", "degraded: header NAME"),
+    "barge_in_stop": ("barge_in", "params.barge_in: {share: 30%, after: 400ms}, of kind sessions"),
+}
+
+
 def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
     """What objectives tell rows apart by and no row will have."""
     there, errors = scenario.told_apart_by(), []
     known = [*there, *selector.OF_ROWS]
     for one in objectives:
-        told = {"retried": "tries", "degraded": "degraded"}.get(one.indicator if one.statistic == "ratio" else "")
-        if told is not None and told not in there:
-            key = "client: {retry: ...}" if one.indicator == "retried" else "degraded: header NAME"
+        told, key = _SAID_BY.get(one.indicator, ("", ""))
+        if told and told not in there and (one.statistic == "ratio" or told == "barge_in"):
             errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
         for label in one.labels:
             if label not in (*known, AGENT, REGION):  # where one host sends, harness/series/one_run.py says so

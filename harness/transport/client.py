@@ -117,7 +117,8 @@ class ProtocolSpec:
     answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
     small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
     saying. ``sessions``: its rows tell of a session (when it opened, how long the sound is), though it is fed no audio.
-    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing.
+    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing. ``speaks(options)``:
+    the bundled server needs a voice beside the model.
     """
 
     name: str
@@ -137,6 +138,7 @@ class ProtocolSpec:
     servers: tuple[str, ...] = ()
     sessions: bool = False
     history: Literal["messages", "text", ""] = ""
+    speaks: Callable[[Mapping[str, Any]], bool] = lambda _: False
 
     @property
     def says(self) -> tuple[str, ...]:

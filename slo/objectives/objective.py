@@ -55,9 +55,9 @@ Operator = Literal["<=", "<", ">=", ">"]
 _COMPARE: Mapping[Operator, np.ufunc] = MappingProxyType(
     {"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater}
 )
-RATIOS = ("good", "error", "frame_missed", "refused", "retried", "degraded")
+RATIOS = ("good", "error", "frame_missed", "refused", "retried", "degraded", "talked_over")
 #: Of these, the shares of which less is better.
-BAD_RATIOS = ("error", "frame_missed", "refused", "retried", "degraded")
+BAD_RATIOS = RATIOS[1:]
 RATES = ("good", "ok", "output_tokens")
 #: What an accuracy run compares; of the word error rate less is better.
 ACCURACIES = ("exact_match", "token_match", "top1", "wer")

@@ -412,6 +412,8 @@ def ratio_of(
         elif objective.indicator in ("retried", "degraded"):
             key = "client.retry" if objective.indicator == "retried" else "degraded"
             detail = f"no row says whether it was {objective.indicator}: the scenario's {key} makes rows that do"
+        elif objective.indicator == "talked_over":
+            detail = "no turn says whether the server spoke over it: kind sessions on openai-realtime makes such turns"
         return no_data(objective, detail, sure.n_needed(0, 0, limit, confidence), p_pass=1.0, p_fail=1.0)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval
