@@ -73,6 +73,30 @@ def _made(rows: int, per_query: int) -> tuple[IntArray, IntArray, IntArray]:
     return offsets, sample_ix, np.full(rows, -1)
 
 
+def sessions_plan(begins: IntArray, turns: IntArray, payload: IntArray, think: IntArray, stop: Stop, seed: int) -> Plan:
+    """Sessions that begin then and have so many turns; of all turns, session by session, the payload and what they wait
+    for. Rows in the order in which they would be due if answers took no time."""
+    most = len(payload) if stop.max_queries is None else min(stop.max_queries, len(payload))
+    first = np.cumsum(turns) - turns
+    waits = think.copy()
+    waits[first] = 0
+    total = np.cumsum(waits)
+    due = np.repeat(begins - total[first], turns) + total
+    order = np.argsort(due, kind="stable")[:most]  # a turn never comes before the one it waits for
+    place = np.full(len(payload) + 1, -1)
+    place[order] = np.arange(most)
+    before = order - 1
+    before[np.isin(order, first)] = len(payload)
+    after = place[before]
+    sessions = int((after < 0).sum())
+    made = replace(stop, min_queries=min(stop.min_queries, sessions))  # what a failure cuts short is no fault of ours
+    session = np.repeat(place[first], turns)[order]  # the query id of its first turn
+    labels = QueryLabels(
+        {"session": session, "turn": (np.arange(len(payload)) - np.repeat(first, turns))[order] + 1}, {}
+    )
+    return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
+
+
 def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_query: int = 1) -> Plan:
     """A cyclic plan over these samples, ``per_query`` to a row; due means that a slot is free."""
     due = np.zeros(len(payload_ix) // per_query, dtype=np.int64)

@@ -95,7 +95,7 @@ class GenerationDialect:
     def encode(self, payload: Payload) -> HttpRequest:
         options = self._options
         fields: dict[str, Any] = {"model": self._model} if self._model else {}
-        fields |= self._prompt(payload)
+        fields |= {**self._prompt(payload), **payload.fields}
         if options.stream:
             fields["stream"] = True
             if options.include_usage:
@@ -266,6 +266,7 @@ PROTOCOLS = (
         lists_models=True,
         servers=(*SERVERS, *_OF_CHAT_ONLY),
         history="messages",
+        carries=("tools", "priority"),
     ),
     ProtocolSpec(
         "openai-completions",
@@ -276,6 +277,7 @@ PROTOCOLS = (
         lists_models=True,
         servers=SERVERS,
         history="text",
+        carries=("priority",),
     ),
     ProtocolSpec(
         "openai-embeddings",
