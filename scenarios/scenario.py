@@ -287,7 +287,7 @@ class Scenario(BaseModel):
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
         found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
         for one in self.classes.values():
-            names = [*kinds()[one.kind].labels, *(one.labels or {}), *ALWAYS]
+            names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
             names += OF_CLIENT if one.client is not None else ()
             names += ["degraded"] if one.degraded is not None else []
             names += ["barge_in"] if getattr(one.params, "barge_in", None) is not None else []

@@ -57,6 +57,7 @@ from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Blocks, Measure
 from plimsoll.scenarios.plan.plan import Fingerprint, Plan
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
@@ -108,6 +109,8 @@ class Worker:
     def _load(self, client: Client, clock: LoopClock) -> tuple[Load, str]:
         scenario = self._scenario
         source = scenario.source_object()
+        if lacking := self._protocol.lacking(source):
+            raise HarnessFault(lacking)
         n = len(source)
         plan, before = lanes(self._spec, scenario, n)
         shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
@@ -149,7 +152,9 @@ class Worker:
 
     def _manners(self, client: Client, source: PayloadSource, requests: Sequence[Any], run_id: str) -> Manners:
         """How the sessions of this scenario behave. Raises HarnessFault."""
-        params = self._scenario.params.model_dump()
+        kind = kinds()[self._scenario.kind]
+        found = kind.settled(self._scenario.params, lambda: source)
+        params = dict.fromkeys(type(found).model_fields) | found.model_dump()
         affinity = Affinity(params["affinity"], run_id, int(self._spec.get("first_query", 0)))
         if params["affinity"] is not None and not all(isinstance(one, Prepared) for one in requests if one is not None):
             raise HarnessFault("params.affinity: only requests over HTTP can carry it. Leave it out for this protocol")

@@ -95,7 +95,7 @@ class GenerationDialect:
     def encode(self, payload: Payload) -> HttpRequest:
         options = self._options
         fields: dict[str, Any] = {"model": self._model} if self._model else {}
-        fields |= self._prompt(payload)
+        fields |= {**self._prompt(payload), **payload.fields}
         if options.stream:
             fields["stream"] = True
             if options.include_usage:
@@ -268,6 +268,7 @@ PROTOCOLS = (
         lists_models=True,
         servers=(*SERVERS, *_OF_CHAT_ONLY),
         history="messages",
+        carries=("tools", "priority"),
     ),
     ProtocolSpec(
         "openai-completions",
@@ -278,6 +279,7 @@ PROTOCOLS = (
         lists_models=True,
         servers=SERVERS,
         history="text",
+        carries=("priority",),
     ),
     ProtocolSpec(
         "openai-embeddings",

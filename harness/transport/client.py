@@ -117,8 +117,8 @@ class ProtocolSpec:
     answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
     small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
     saying. ``sessions``: its rows tell of a session (when it opened, how long the sound is), though it is fed no audio.
-    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing. ``speaks(options)``:
-    the bundled server needs a voice beside the model.
+    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing. ``carries``: which of
+    ``Payload.fields`` its requests have. ``speaks(options)``: the bundled server needs a voice beside the model.
     """
 
     name: str
@@ -139,6 +139,19 @@ class ProtocolSpec:
     sessions: bool = False
     history: Literal["messages", "text", ""] = ""
     speaks: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    carries: tuple[str, ...] = ()
+
+    def lacking(self, source: Any) -> str | None:
+        """Why its requests can't hold what a source's payloads have; None: they can."""
+        able = {*self.carries, "messages" if self.history == "messages" else ""}
+        names = sorted(getattr(source, "carries", frozenset()) - able)
+        if not names:
+            return None
+        return (
+            f"source: its requests have {' and '.join(names)}, and protocol {self.name} has no place for them. Use "
+            f"openai-chat, or leave them out: columns: {{ignore: [{', '.join(names)}]}}, or --column "
+            f"'ignore=[{', '.join(names)}]'"
+        )
 
     @property
     def says(self) -> tuple[str, ...]:

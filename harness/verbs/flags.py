@@ -166,6 +166,14 @@ ShareDepth = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens that a copied prompt shares with the recorded one. Default: 512."),
 ]
+Sessions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="times|turns",
+        help="turns: a session's later turns wait for the answer before them and think as long as recorded. Default: "
+        "times, or turns where a recording has no others.",
+    ),
+]
 TraceFormat = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The recording's format, where it is not plain. Default: by what is in it."),
@@ -363,6 +371,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "spread",
                 "load",
                 "share_depth",
+                "sessions",
                 "trace_format",
                 "time_unit",
                 "column",

@@ -68,6 +68,7 @@ def run(
     spread: shared.Spread = False,
     load: shared.Load = None,
     share_depth: shared.ShareDepth = None,
+    sessions: shared.Sessions = None,
     trace_format: shared.TraceFormat = None,
     time_unit: shared.TimeUnit = None,
     column: shared.Column = None,
@@ -128,6 +129,7 @@ def run(
         "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
         "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
         "prehistory": prehistory, "spread": spread or None, "load": load, "share_depth": share_depth,
+        "sessions": sessions,
         **read_as(trace_format, time_unit, column),
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
@@ -162,6 +164,7 @@ def replay(
     spread: shared.Spread = False,
     load: shared.Load = None,
     share_depth: shared.ShareDepth = None,
+    sessions: shared.Sessions = None,
     trace_format: shared.TraceFormat = None,
     time_unit: shared.TimeUnit = None,
     column: shared.Column = None,
@@ -203,6 +206,7 @@ def replay(
     shape: dict[str, Any] = {
         "trace": str(Path(recording).resolve()), "speed": speed, "window": window, "prehistory": prehistory,
         "spread": spread or None, "load": load, "share_depth": share_depth, "seed": seed,
+        "sessions": sessions,
         **read_as(trace_format, time_unit, column),
     }  # fmt: skip
     if describe:

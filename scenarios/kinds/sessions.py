@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, PrivateAttr, Tag, model_validator
 
-from plimsoll.scenarios.loops import MIN_ROWS, before_t0, closed_plan, open_plan
+from plimsoll.scenarios.loops import MIN_ROWS, before_t0, closed_plan, open_plan, sessions_plan
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.arrival import Arrival, Rate, due_blocks, expected_queries, process, profile
 from plimsoll.scenarios.plan.habits import Share
@@ -26,9 +26,10 @@ from plimsoll.scenarios.plan.plan import IntArray, Plan, QueryLabels, Stop
 from plimsoll.scenarios.plan.sampling import Order, choose, require_samples
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plan.think import Think, draw_think
-from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.plugins import OF_SESSIONS, Kind, Warmup
 from plimsoll.scenarios.samples.conversations import Conversations, conversations
 from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT
 
 
@@ -124,7 +125,12 @@ class SessionsParams(BaseModel):
 
 def _sourced(params: SessionsParams, source: PayloadSource) -> PayloadSource:
     """The same source by turns, where it has them."""
-    return conversations(source, params.history == "recorded") if params.turns == "data" else source
+    if params.turns != "data":
+        return source
+    try:
+        return conversations(source, params.history == "recorded", params.history == "live")
+    except ValueError as error:
+        raise ScenarioError([f"{error}."]) from None
 
 
 def _settled(params: SessionsParams, source: Callable[[], PayloadSource]) -> SessionsParams:
@@ -157,7 +163,7 @@ def _blocks(params: SessionsParams, stop: Stop, n_samples: int, seed: int) -> It
         if int(turns.sum()) >= stop.min_queries:
             break
         wanted = len(begins) + max(1, (stop.min_queries - int(turns.sum())) // 2)
-    yield _plan(begins, turns, first, think, _over(params, turns, think, seed), stop, seed)
+    yield sessions_plan(begins, turns, first, think, stop, seed, _over(params, turns, think, seed))
 
 
 def _arrivals(params: SessionsParams, stop: Stop, seed: int, wanted: int) -> IntArray:
@@ -209,36 +215,6 @@ def _over(params: SessionsParams, turns: IntArray, think: IntArray, seed: int) -
     return {"barge_in": after}
 
 
-def _plan(
-    begins: IntArray,
-    turns: IntArray,
-    payload: IntArray,
-    think: IntArray,
-    over: dict[str, IntArray],
-    stop: Stop,
-    seed: int,
-) -> Plan:
-    """Rows in the order in which they would be due if answers took no time."""
-    most = len(payload) if stop.max_queries is None else min(stop.max_queries, len(payload))
-    first = np.cumsum(turns) - turns
-    waits = think.copy()
-    waits[first] = 0
-    total = np.cumsum(waits)
-    due = np.repeat(begins - total[first], turns) + total
-    order = np.argsort(due, kind="stable")[:most]  # a turn never comes before the one it waits for
-    place = np.full(len(payload) + 1, -1)
-    place[order] = np.arange(most)
-    before = order - 1
-    before[np.isin(order, first)] = len(payload)
-    after = place[before]
-    sessions = int((after < 0).sum())
-    made = replace(stop, min_queries=min(stop.min_queries, sessions))  # what a failure cuts short is no fault of ours
-    session = np.repeat(place[first], turns)[order]  # the query id of its first turn
-    turn = (np.arange(len(payload)) - np.repeat(first, turns))[order] + 1
-    labels = QueryLabels({"session": session, "turn": turn, **{name: one[order] for name, one in over.items()}}, {})
-    return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
-
-
 def _listed(
     turns: IntArray,
     payload: IntArray,
@@ -288,7 +264,7 @@ KIND = Kind(
     warmup=_warmup,
     slots=lambda params: params.concurrency,
     size=_size,
-    labels=("session", "turn"),
+    labels=lambda params: (*OF_SESSIONS, *(["barge_in"] if params.barge_in else [])),
     sourced=_sourced,
     settled=_settled,
     again=lambda params: params.on_failure == "retry",
