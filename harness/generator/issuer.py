@@ -126,9 +126,10 @@ class Issuer:
         self._client = client
         self._clock = clock
         self._on_finished = on_finished
-        self._lanes: list[_OpenLane | _ClosedLane | Turns] = []
+        self._lanes: list[_OpenLane | _ClosedLane] = []
         self._flying: set[Exchange] = set()
         self.t0_ns = 0
+        self.ahead = False
         self.sent = 0
         self.stopped = False
         self.aborted: str | None = None
@@ -138,14 +139,12 @@ class Issuer:
         """Begin: the first warm-up query may be due at once, the first measured one at ``t0_ns``."""
         self.t0_ns = t0_ns
         load = self._load
-        main: _OpenLane | _ClosedLane | Turns
+        main: _OpenLane | _ClosedLane | None = None
         if load.turns is not None:
             load.turns.begin(self)
-        if load.turns is not None and load.turns.slots:
-            main = load.turns
-        else:
+        if load.turns is None or not load.turns.slots:
             main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
-        self._lanes = [main]
+            self._lanes = [main]
         if load.warmup is not None:
             if load.warmup.head.cyclic:
                 lane = _ClosedLane(self, load.warmup, _WARMUP, ends_ns=t0_ns)
@@ -160,8 +159,8 @@ class Issuer:
                 before.begin()
         if isinstance(main, _OpenLane):
             main.begin()
-        else:
-            self._clock.wake_at(t0_ns, main.begin if isinstance(main, _ClosedLane) else main.take_up)
+        elif main is not None:
+            self._clock.wake_at(t0_ns, main.begin)
         limit = load.plan.head.stop.max_duration_ns
         if limit is not None:
             self._clock.wake_at(t0_ns + limit, self._max_duration)
@@ -179,8 +178,6 @@ class Issuer:
     def feed(self) -> None:
         """Make rows ready that will be due: a few each time, where nothing is due at once."""
         for lane in self._lanes:
-            if not isinstance(lane, _OpenLane | _ClosedLane):
-                continue  # sessions that are taken up as slots come free are all at hand
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
                 lane.go_on()
                 lane.rows.fill(1)
@@ -230,6 +227,10 @@ class Issuer:
             self._clock.wake_at(exchange.ready_ns + cancel_ns, lambda: self._cancel(exchange))
         if len(flying) > self._load.outstanding_limit and self.aborted is None:
             self.abort(too_many_outstanding(len(flying), self._load.outstanding_limit))
+
+    def turn(self, query_id: int, payload_ix: int, due_ns: int, request: Any, cancel_ns: int) -> None:
+        """A turn of a session, which is due."""
+        self.send(query_id, 0, payload_ix, due_ns, request, _MEASURE, self.done, cancel_ns)
 
     def done(self, exchange: Exchange) -> None:
         """An exchange is over (for lanes: call this first)."""

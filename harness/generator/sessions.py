@@ -5,7 +5,7 @@ was said (``history: live``): ``Script`` holds a turn's request with gaps where 
 bytes that the protocol writes, and only grows. Taking an answer apart and building the next request happens while the
 user thinks, where there is time; where there is none it makes the turn late, and lag says so.
 
-Sessions are sent by the Python engine: the compiled one knows every request before it begins.
+The Python engine asks for a turn when it is due; the compiled one is given it at once, and keeps it until then.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import orjson
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import BACKOFF_NS
 from plimsoll.harness.generator.outputs import paths_of, read_answer
 from plimsoll.harness.transport.client import Client
 from plimsoll.harness.transport.http.http_pool import Prepared
@@ -30,9 +31,11 @@ from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import PACE_CAPTURE, PACE_EAGER, Phase, Status
 
-_OK, _MEASURE, _NEVER = int(Status.OK), int(Phase.MEASURE), 1 << 62
+_OK, _CONNECT, _MEASURE, _NEVER = int(Status.OK), int(Status.CONNECT), int(Phase.MEASURE), 1 << 62
 #: Paces at which sound comes as it is spoken.
 _AT_1X = (PACE_CAPTURE, PACE_EAGER)
+#: First turns that are made ready at once.
+PIECE = 1 << 10
 _COUNT = re.compile(rb"(?i)\r\ncontent-length: (\d+)\r\n")
 #: Stand for what is said in a session, where a protocol writes it.
 _MARKS = ("pLiMsOlLaSkS0q", "pLiMsOlLtElLs1q", "pLiMsOlLaSkS2q")
@@ -183,24 +186,15 @@ class Affinity:
 
 
 class Sender(Protocol):
-    """The issuer, as the turns see it."""
+    """An engine, as the turns see it. ``ahead``: it keeps a turn until that is due."""
 
-    stopped: bool
     t0_ns: int
+    ahead: bool
 
-    def send(
-        self,
-        query_id: int,
-        sample_ix: int,
-        payload_ix: int,
-        due_ns: int,
-        request: Any,
-        phase: int,
-        done: Any,
-        cancel_ns: int = -1,
-    ) -> None: ...
+    @property
+    def stopped(self) -> bool: ...
 
-    def done(self, exchange: Exchange) -> None: ...
+    def turn(self, query_id: int, payload_ix: int, due_ns: int, request: Any, cancel_ns: int) -> None: ...
 
 
 class _Session:
@@ -282,19 +276,22 @@ class Turns:
         self._early: set[Exchange] = set()
         self._heap: list[tuple[int, int, Exchange]] = []
         #: The first turns of an open loop, until they are taken.
-        self.next: Plan | None = plan.select(np.flatnonzero(plan.after < 0), None) if not plan.cyclic else None
+        self._coming = iter(()) if plan.cyclic else _firsts(plan)
+        self.next: Plan | None = next(self._coming, None)
         self._issuer: Sender
         self._settle: Callable[[Exchange], None]
 
     def begin(self, issuer: Sender) -> None:
         """Before the first turn."""
         self._issuer, self._t0_ns = issuer, issuer.t0_ns
+        if self.slots:
+            self._clock.wake_at(issuer.t0_ns, self.take_up)
 
     # -- first turns: a lane's supply ---------------------------------------------------------------------------
 
     def take(self) -> tuple[Plan, Sequence[Any]] | None:
-        """All of them at once; their requests are made when a slice of them is."""
-        piece, self.next = self.next, None
+        """Some of them; their requests are made when a slice of them is."""
+        piece, self.next = self.next, next(self._coming, None)
         return None if piece is None else (piece, _First(self, piece.query_id.tolist()))
 
     def unready(self, late_ns: int, came: bool) -> None:
@@ -332,7 +329,8 @@ class Turns:
     def _over(self) -> bool:
         """No session begins any more."""
         stop, enough = self._stop, self.sent >= max(1, self._stop.min_queries)
-        return self._all_sent() or (enough and self._last_due_ns - self._t0_ns >= stop.min_duration_ns)
+        last_ns = min(self._last_due_ns, self._clock.now_ns())  # it may be known and not due
+        return self._all_sent() or (enough and last_ns - self._t0_ns >= stop.min_duration_ns)
 
     def _all_sent(self) -> bool:
         """Of a closed loop: no turn follows any more."""
@@ -340,17 +338,19 @@ class Turns:
         return most is not None and self.sent >= most
 
     def _gone(self, last: Exchange) -> None:
-        """A session is over."""
+        """A session is over. Its slot rests where there was no connection, as any closed loop's."""
         if self._manners.calls is not None:
             self._manners.calls.leave(last)
         if self.slots:
-            self._free += 1
-            self._clock.wake_at(0, self.take_up)
+            self._clock.wake_at(self._clock.now_ns() + BACKOFF_NS if last.status == _CONNECT else 0, self._freed)
+
+    def _freed(self) -> None:
+        self._free += 1
+        self.take_up()
 
     def _put(self, query: int, row: int, due_ns: int, request: Any) -> None:
         self.sent, self._last_due_ns = self.sent + 1, due_ns
-        issuer = self._issuer
-        issuer.send(query, 0, self._payload[row], due_ns, request, _MEASURE, issuer.done, self._cancel[row])
+        self._issuer.turn(query, self._payload[row], due_ns, request, self._cancel[row])
 
     # -- later turns ---------------------------------------------------------------------------------------------
 
@@ -389,19 +389,26 @@ class Turns:
         due = exchange.done_ns + self._due[row] - self._due[before]
         exchange.on_done = self  # it is over: this says that a turn waits for it
         heapq.heappush(self._heap, (due, row, exchange))
-        self._clock.wake_at(due, self._tick)
+        if not self._issuer.ahead:
+            self._clock.wake_at(due, self._tick)
 
     def _tick(self) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= self._clock.now_ns() and not self._issuer.stopped:
-            due, row, exchange = heapq.heappop(heap)
-            if exchange.on_done is self:
-                try:
-                    self._answered(exchange)
-                    self._early.add(exchange)
-                except Exception:  # noqa: BLE001 - the recorder meets it again, and says so
-                    exchange.status = int(Status.PROTOCOL)
-            self._send(row, due, exchange)
+        while self.next_due_ns <= self._clock.now_ns() and self.step():
+            pass
+
+    def step(self) -> bool:
+        """Build and send the turn that is due first. False: there is none."""
+        if not self._heap or self._issuer.stopped:
+            return False
+        due, row, exchange = heapq.heappop(self._heap)
+        if exchange.on_done is self:
+            try:
+                self._answered(exchange)
+                self._early.add(exchange)
+            except Exception:  # noqa: BLE001 - the recorder meets it again, and says so
+                exchange.status = int(Status.PROTOCOL)
+        self._send(row, due, exchange)
+        return True
 
     def _answered(self, exchange: Exchange) -> None:
         """Take an answer apart, and keep of it what the next turn repeats."""
@@ -446,6 +453,12 @@ class Turns:
     def _row(self, query: int) -> int:
         """Its row of the plan; a closed loop's list begins again and again."""
         return query % len(self._ids) if self.slots else self._row_of[query]
+
+
+def _firsts(plan: Plan) -> Iterator[Plan]:
+    rows = np.flatnonzero(plan.after < 0)
+    for at in range(0, max(1, len(rows)), PIECE):
+        yield plan.select(rows[at : at + PIECE], None)
 
 
 class _First(Sequence[Any]):

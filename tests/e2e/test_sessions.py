@@ -115,6 +115,7 @@ class Ran:
 
 
 def run(tmp_path: Path, given: dict[str, Any], log: Log, *flags: str) -> Ran:
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "s.yaml").write_text(json.dumps(given))
     done = plimsoll_here("run", "s.yaml", "--url", log.url, "--out", "r", "--json", *flags, cwd=tmp_path)
     assert (tmp_path / "r" / "report.json").exists(), done.stderr

@@ -21,7 +21,7 @@ static Engine *engine_new(void)
         PyErr_NoMemory();
         return NULL;
     }
-    e->epoll = e->timer = e->command = e->anchor = -1;
+    e->epoll = e->timer = e->command = e->anchor = e->bell = -1;
     e->max_duration = -1;
     e->max_duration_at = NEVER;
     atomic_store(&e->cmd_give_up_status, -1);
@@ -255,6 +255,7 @@ static void release(EngineObject *self)
         free(e);
     }
     Py_CLEAR(self->requests);
+    Py_CLEAR(self->known);
 }
 
 static PyObject *engine_close(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -275,7 +276,8 @@ static PyMethodDef METHODS[] = {
     {"set_requests", set_requests, METH_O, NULL},   {"set_plain", set_plain, METH_VARARGS, NULL},
     {"open_lane", open_lane, METH_VARARGS, NULL},   {"closed_lane", closed_lane, METH_VARARGS, NULL},
     {"more", more, METH_VARARGS, NULL},             {"used", used, METH_VARARGS, NULL},
-    {"open", engine_open, METH_VARARGS, NULL},      {"go", go, METH_VARARGS, NULL},
+    {"bell", bell, METH_NOARGS, NULL},              {"turn", turn, METH_VARARGS, NULL},
+    {"turned", turned, METH_NOARGS, NULL},          {"open", engine_open, METH_VARARGS, NULL},      {"go", go, METH_VARARGS, NULL},
     {"stop", stop, METH_NOARGS, NULL},              {"give_up", give_up, METH_VARARGS, NULL},
     {"collect", collect, METH_VARARGS, NULL},       {"counters", counters, METH_NOARGS, NULL},
     {"state", state, METH_NOARGS, NULL},            {"close", engine_close, METH_NOARGS, NULL},

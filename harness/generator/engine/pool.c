@@ -121,7 +121,7 @@ void pool_send(Engine *e, Exchange *x)
     x->deadline = x->row.ready + e->timeout;
     flying_add(e, x);
     if (x->cancel_after >= 0)
-        cancel_add(e, x, x->row.ready + x->cancel_after);
+        heap_add(e, &e->cancels, x, x->row.ready + x->cancel_after);
     Connection *c = e->idle_top;
     if (c) {
         idle_remove(e, c);
@@ -281,9 +281,9 @@ void pool_finish(Engine *e, Exchange *x)
 {
     flying_remove(e, x);
     if (x->heap)
-        cancel_remove(e, x);
+        heap_remove(&e->cancels, x);
     lane_done(x);
-    bool kept;
+    bool kept, rings = e->bell >= 0 && x->lane->phase == 0;
     if (x->row.settled) {
         kept = hand_row(e, x);
         buffer_trim(&x->head, KEEP_HEAD);
@@ -299,6 +299,8 @@ void pool_finish(Engine *e, Exchange *x)
         atomic_store(&e->stopped, true);
     }
     atomic_fetch_sub(&e->in_flight, 1); /* after the hand-over: at 0 everything can be collected */
+    if (rings)
+        ring(e->bell);
 }
 
 /* -- time-outs -- */
@@ -307,8 +309,8 @@ void pool_timers(Engine *e)
 {
     while (e->first && e->first->deadline <= e->now)
         pool_cancel(e, e->first, ST_TIMEOUT, E_TIMEOUT);
-    while (e->heap_len && e->heap[0]->cancel_at <= e->now)
-        pool_cancel(e, e->heap[0], ST_CANCELLED, E_CANCELLED);
+    while (e->cancels.len && e->cancels.of[0]->at <= e->now)
+        pool_cancel(e, e->cancels.of[0], ST_CANCELLED, E_CANCELLED);
     for (Connection *c; (c = e->connecting_first) && c->deadline <= e->now && !c->doomed;) {
         connecting_remove(e, c);
         if (c->tried + 1 < e->n_addresses) {
@@ -332,7 +334,7 @@ i64 pool_next(const Engine *e)
     i64 next = e->first ? e->first->deadline : NEVER;
     if (e->connecting_first && e->connecting_first->deadline < next)
         next = e->connecting_first->deadline;
-    if (e->heap_len && e->heap[0]->cancel_at < next)
-        next = e->heap[0]->cancel_at;
+    if (e->cancels.len && e->cancels.of[0]->at < next)
+        next = e->cancels.of[0]->at;
     return next;
 }
