@@ -25,6 +25,8 @@ from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.records.tables import Merged
+from plimsoll.slo.server.served import Served
+from plimsoll.slo.server.server_side import ServerSide, server_side
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.mixed import assess_run
@@ -56,6 +58,7 @@ class Judged:
     speech: Speech | None
     peers: Mapping[str, Figures]
     sessions: Sessions | None = None
+    server: ServerSide | None = None
 
 
 def judge(
@@ -65,9 +68,11 @@ def judge(
     scores: Scores | None = None,
     merged: Merged | None = None,
     classes: Mapping[str, GeneratorFacts] = MappingProxyType({}),
+    served: Served | None = None,
 ) -> Judged:
     """Judge the records of a run. ``scores``: its answers against references, of a run that kept them; ``merged``: its
-    merged chunks, counted before chunk times were dropped; ``classes``: of a mix, the facts of each class.
+    merged chunks, counted before chunk times were dropped; ``classes``: of a mix, the facts of each class; ``served``:
+    what the server said of itself.
     """
     promises = Promises() if promises is None else promises
     objectives, compared = split(promises.objectives, scores)
@@ -99,6 +104,7 @@ def judge(
         speech=speech(records, confidence),
         peers=in_other_words(without_sounds(records), objectives),
         sessions=sessions(records, facts.unreached),
+        server=server_side(served, records),
     )
 
 

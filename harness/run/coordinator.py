@@ -265,6 +265,8 @@ class Coordinator:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
             targets = [await _reached(part.job, server) for part in self._parts]
+            for watcher in self._watchers:
+                await watcher.ready([target.url for target in targets])
             if self._job.calibrate_tokens:
                 await self._parts[0].count_tokens(targets[0])
             sealed = await self._measure(targets, server)
@@ -274,10 +276,10 @@ class Coordinator:
         finally:
             for part in self._parts:
                 part.ahead.close()
-            if server is not None:
-                await bundled_server.stop(server.process)
             for watcher in self._watchers:
                 await watcher.close()
+            if server is not None:
+                await bundled_server.stop(server.process)
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)

@@ -87,16 +87,17 @@ class LivePage:
 class Staff:
     """Who sends the runs of a session, and who looks on.
 
-    ``gather`` makes the workforce of a run (None: processes of this host).
+    ``gather`` makes the workforce of a run (None: processes of this host), ``scrape`` who asks the server how it is.
     """
 
     gather: Callable[[], Workforce] | None = None
     watchers: Sequence[Watcher] = ()
     page: LivePage = field(default_factory=lambda: LivePage(None))
+    scrape: Callable[[Prepared], tuple[Watcher, ...]] = lambda _: ()
 
     def send(self, prepared: Prepared, label: str = "", watchers: Sequence[Watcher] = ()) -> Outcome:
         """Carry one run out: see ``carry_out``. The live page goes on until ``page.end``."""
-        onlookers = (*self.watchers, *watchers, *self.page.begin(prepared))
+        onlookers = (*self.watchers, *watchers, *self.page.begin(prepared), *self.scrape(prepared))
         return carry_out(prepared, label, onlookers, None if self.gather is None else self.gather())
 
 

@@ -1,0 +1,274 @@
+"""What the server said of itself: its queue, batch, caches, memory and GPUs on the run's own time axis, what it does
+not expose, its restarts, whether its books agree with ours, and what asking cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from plimsoll.reports.blocks.document import Block, Card, Column, Figures, Notes, On, Row, Section, Table
+from plimsoll.reports.blocks.section import JudgedRun, ReportSection
+from plimsoll.reports.parts.charts import Timeline, buckets_of
+from plimsoll.reports.parts.parts import Number, Text, part
+from plimsoll.reports.svg.plot import Canvas, Chart, chart
+from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.wording import units
+from plimsoll.slo.records.records import IntArray
+from plimsoll.slo.server.canonical import NAMES
+from plimsoll.slo.server.courses import Course
+from plimsoll.slo.server.served import Asked, Gap
+from plimsoll.slo.server.server_side import ServerSide, summary
+
+_WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
+#: Drawn, in this order, where there are some.
+_DRAWN = (
+    "server.queue",
+    "server.running",
+    "server.kv_usage",
+    "server.preempted",
+    "gpu.utilisation",
+    "gpu.power",
+    "host.rss",
+)
+#: Reasons that are listed for each source.
+_MOST_GAPS = 20
+
+
+class GapPart(BaseModel, frozen=True, extra="forbid"):
+    """``count`` scrapes in a row that gave nothing, for one reason."""
+
+    start_ns: int
+    end_ns: int
+    count: int
+    reason: Text
+
+
+class SourcePart(BaseModel, frozen=True, extra="forbid"):
+    """Where samples came from, and what it cost to have them."""
+
+    where: Text
+    period_ns: int
+    slowed_ns: int = Field(description="the longest period that it came to, because a scrape took more than 5 % of it")
+    samples: int
+    bytes: int
+    took_p50_ns: int | None = Field(default=None, description="from asking to the last byte; null: no sample")
+    took_max_ns: int | None = None
+    gaps: list[GapPart] = Field(default_factory=list, description="the first 20; failed counts all")
+    failed: int = Field(default=0, description="scrapes that gave nothing")
+
+
+class NamePart(BaseModel, frozen=True, extra="forbid"):
+    """One name from t0 to the last answer, of all its series. Of a gauge and of a mean ``mean``, ``min``, ``max``; of a
+    counter ``total`` and ``per_s``.
+    """
+
+    title: str
+    unit: str
+    kind: str
+    engine: str
+    families: list[Text]
+    sources: list[Text]
+    series: int
+    samples: int
+    unknown: int = Field(default=0, description="samples without a value: a restart, or a source that gave nothing")
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    total: float | None = None
+    per_s: float | None = None
+    by_bucket: list[Number] = Field(
+        default_factory=list,
+        description="by bucket of the timeline: of a gauge the largest, of a counter its rate; null: unknown",
+    )
+
+
+class RestartPart(BaseModel, frozen=True, extra="forbid"):
+    """Its process began anew between two samples: what it counted then is unknown."""
+
+    source: Text
+    after_ns: int
+    before_ns: int
+
+
+class BookPart(BaseModel, frozen=True, extra="forbid"):
+    """One count as the server has it and as we do, warm-up included; null: not known."""
+
+    what: str
+    theirs: float | None
+    ours: int | None
+    difference: float | None = Field(default=None, description="theirs less ours; null: one of them is not known")
+    why: str = Field(default="", description="why it is not known")
+
+
+class ServerPart(BaseModel, frozen=True, extra="forbid"):
+    """What the server said of itself; every sample is in ``server.parquet``."""
+
+    sources: dict[str, SourcePart]
+    names: dict[str, NamePart]
+    absent: dict[str, str] = Field(default_factory=dict, description="what is not exposed, and what would expose it")
+    restarts: list[RestartPart] = Field(default_factory=list)
+    books: list[BookPart] = Field(default_factory=list)
+    cpu_s: float = Field(default=0.0, description="processor time of the process that asked")
+
+
+def server_part(run: JudgedRun) -> ServerPart | None:
+    """None: nobody asked the server."""
+    side: ServerSide | None = run.judged.server
+    if side is None:
+        return None
+    rows = run.records.measured()
+    edges = buckets_of(rows).edges() if len(rows) else np.empty(0, np.int64)
+    return ServerPart(
+        sources={name: _source(asked) for name, asked in side.served.sources.items()},
+        names={name: _name(course, edges) for name, course in side.courses.items()},
+        absent=dict(side.absent),
+        restarts=[part(RestartPart, one) for one in side.restarts],
+        books=[part(BookPart, one) for one in side.books],
+        cpu_s=max((asked.origin.cpu_ns for asked in side.served.sources.values()), default=0) / 1e9,
+    )
+
+
+def _source(asked: Asked) -> SourcePart:
+    took = np.sort(asked.end_ns - asked.sent_ns)
+    gaps: Sequence[Gap] = asked.origin.gaps
+    return SourcePart(
+        where=asked.origin.where,
+        period_ns=asked.origin.period_ns,
+        slowed_ns=asked.origin.slowed_ns,
+        samples=len(took),
+        bytes=int(asked.n_bytes.sum()),
+        took_p50_ns=int(took[(len(took) - 1) // 2]) if len(took) else None,
+        took_max_ns=int(took[-1]) if len(took) else None,
+        gaps=[part(GapPart, gap) for gap in gaps[:_MOST_GAPS]],
+        failed=sum(gap.count for gap in gaps),
+    )
+
+
+def _name(course: Course, edges: IntArray) -> NamePart:
+    about, known = NAMES[course.name], course.known
+    return NamePart(
+        title=about.title,
+        unit=about.unit,
+        kind=course.kind,
+        engine=course.engine,
+        families=list(course.families),
+        sources=list(course.sources),
+        series=course.n_series,
+        samples=int(known.sum()),
+        unknown=int((~known).sum()),
+        by_bucket=_by_bucket(course, edges),
+        **summary(course),
+    )
+
+
+def _by_bucket(course: Course, edges: IntArray) -> list[Number]:
+    """One value a bucket. A counter's window lies in the bucket of its end; where a bucket has no end of one, it has
+    the window that it lies in; a gauge holds until it is read again. None: unknown.
+    """
+    known = course.known
+    values, weights = course.values, course.weights
+    spans = np.maximum(course.end_ns - course.begin_ns, 1) / 1e9
+    rates = values / spans if course.kind == "counter" else values
+    place = np.searchsorted(edges, course.end_ns, side="right") - 1
+    after = np.searchsorted(course.end_ns, (edges[:-1] + edges[1:]) / 2)
+    found: list[Number] = []
+    for bucket in range(max(len(edges) - 1, 0)):
+        there = (place == bucket) & known
+        if not (place == bucket).any():
+            at = int(after[bucket]) - (course.kind == "gauge")
+            there = np.arange(len(values)) == at
+        if not there.any() or np.isnan(values[there]).any() or not weights[there].sum():
+            found.append(None)
+        elif course.kind == "gauge":
+            found.append(float(f"{values[there].max():.6g}"))
+        else:
+            share = weights[there] * (spans[there] if course.kind == "counter" else 1)
+            found.append(float(f"{np.average(rates[there], weights=share):.6g}"))
+    return found
+
+
+# -- laid out ----------------------------------------------------------------------------------------------------------
+
+
+def blocks(part: ServerPart, report: Any) -> list[Block]:
+    """What it said, and how far that can be relied on."""
+    head = [Column("", right=False, names=True), Column(""), Column("", right=False)]
+    table = Table(head, [Row(_cells(one)) for one in part.names.values()], title="The server itself")
+    shown: list[Block] = [Card([table])]
+    timeline: Timeline | None = report.charts.timeline
+    drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
+    if timeline is not None and drawn:
+        shown.append(Card([Figures(partial(_charts, part, drawn, timeline), bare=True)]))
+    notes = _notes(part)
+    return [Section("The server itself", [*shown, Notes(notes)] if notes else shown, on=On.ALL)]
+
+
+def _cells(one: NamePart) -> list[str]:
+    samples = units.many(one.samples, "sample")
+    if one.kind == "counter":
+        rate = units.NOTHING if one.per_s is None else f"{units.significant(one.per_s)} /s"
+        if one.unit == "s":
+            return [one.title, units.NOTHING if one.per_s is None else units.significant(one.per_s), samples]
+        return [one.title, units.NOTHING if one.total is None else units.count(one.total), f"{rate}, {samples}"]
+    if one.mean is None or one.max is None:
+        return [one.title, units.NOTHING, "no value"]
+    return [one.title, _value(one.mean, one.unit), f"mean; at most {_value(one.max, one.unit)}, {samples}"]
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == "ratio":
+        return units.percent(min(max(value, 0.0), 1.0), 3)
+    if unit == "bytes":
+        return f"{units.significant(value / 2**20)} MiB"
+    if unit == "ns":
+        return units.duration(value)
+    return f"{units.compact(value)}{f' {unit}' if unit != '1' else ''}"
+
+
+def _notes(part: ServerPart) -> list[str]:
+    notes = []
+    for name, one in part.sources.items():
+        took = (
+            ""
+            if one.took_p50_ns is None or one.took_max_ns is None
+            else (f", each in {units.duration(one.took_p50_ns)} (at most {units.duration(one.took_max_ns)})")
+        )
+        slowed = f", slowed down to {units.duration(one.slowed_ns)}" if one.slowed_ns > one.period_ns else ""
+        notes.append(f"{name}: {units.many(one.samples, 'sample')} every {units.duration(one.period_ns)}{slowed}{took}")
+        notes += [
+            f"{name}: nothing {gap.count} times from {units.seconds(gap.start_ns)}: {gap.reason}" for gap in one.gaps
+        ]
+    for new in part.restarts:
+        notes.append(f"{new.source} restarted between {units.seconds(new.after_ns)} and {units.seconds(new.before_ns)}")
+    for book in part.books:
+        theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
+        ours = units.NOTHING if book.ours is None else units.count(book.ours)
+        if book.difference is None:
+            notes.append(f"{book.what}: the server counts {theirs}, we count {ours}. {book.why}".rstrip(". "))
+        elif book.difference == 0:
+            notes.append(f"{book.what}: the server and we count the same, {ours}")
+        else:
+            notes.append(f"{book.what}: the server counts {theirs}, we count {ours}: {book.difference:+,.0f}")
+    notes += [f"{NAMES[name].title}: {why}" for name, why in part.absent.items()]
+    return notes
+
+
+def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:
+    charts = []
+    for name in names:
+        one = part.names[name]
+        unit = "per_s" if one.kind == "counter" else one.unit
+        layer = Layer(name, "s-sent", one.by_bucket)
+        draw = partial(
+            strip, Strip(one.title, unit, [layer]), timeline, f"{one.title} over the run", x_labels=name == names[-1]
+        )
+        charts.append(chart(one.title, "", [], draw, _WIDE, _NARROW))
+    return charts
+
+
+SECTION = ReportSection("server", 84, server_part, blocks)

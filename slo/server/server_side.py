@@ -1,0 +1,106 @@
+"""What the server said of itself beside what we measured: its names over the run, what it does not expose, its
+restarts, and whether its books agree with ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.server.canonical import engines
+from plimsoll.slo.server.courses import Course, Restart, courses
+from plimsoll.slo.server.served import Served
+
+#: What of ours a counter of the server's should be.
+_BOOKS = {
+    "server.requests": "requests",
+    "server.prompt_tokens": "prompt tokens",
+    "server.generated_tokens": "generated tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """One count as the server has it and as we do, warm-up included; None: nobody knows."""
+
+    what: str
+    theirs: float | None
+    ours: int | None
+    why: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.theirs is None or self.ours is None else self.theirs - self.ours
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSide:
+    """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
+    known to).
+    """
+
+    served: Served
+    courses: Mapping[str, Course]
+    absent: Mapping[str, str]
+    restarts: tuple[Restart, ...]
+    books: tuple[Book, ...]
+
+
+def server_side(served: Served | None, records: Records) -> ServerSide | None:
+    """None where nobody asked the server."""
+    if served is None:
+        return None
+    found, restarts = courses(served)
+    found = {name: one for name, one in found.items() if one.kind != "gauge" or one.known.any()}
+    last_ns = int(max(records["done_ns"].max(initial=0), records["due_ns"].max(initial=0)))
+    speaking = {name for course in found.values() for name in course.engine.split(", ")}
+    absent = {
+        reading.name: f"{engine.title} exposes it with {reading.flag}"
+        if reading.flag
+        else f"{engine.title} does not expose it"
+        for engine in engines().values()
+        if engine.name in speaking
+        for reading in engine.readings
+        if reading.name not in found
+    }
+    books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
+    return ServerSide(served, {name: one.during(0, last_ns) for name, one in found.items()}, absent, restarts, books)
+
+
+def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -> Book:
+    course = found[name]
+    first_ns = int(records["sent_ns"][records["sent_ns"] != -1].min(initial=0))
+    begun = len(course.begin_ns) > 1 and course.begin_ns[0] < first_ns
+    grown = course.values[1:]
+    theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
+    why = (
+        "" if theirs is not None else "the server restarted" if begun else "it was first asked after the first request"
+    )
+    return Book(what, theirs, _ours(what, records), why)
+
+
+def _ours(what: str, records: Records) -> int | None:
+    """None: not every answer says so."""
+    if what == "requests":
+        return int((records["headers_ns"] >= 0).sum())
+    counts = records["n_in" if what == "prompt tokens" else "n_out"]
+    answered = records.ok
+    return None if (counts[answered] < 0).any() else int(counts[counts > 0].sum())
+
+
+def summary(course: Course) -> dict[str, float | None]:
+    """The figures of a course: of a gauge and a mean ``mean``, ``min``, ``max``; of a counter ``total``, ``per_s``."""
+    known = course.known
+    values, weights = course.values[known], course.weights[known]
+    if not len(values):
+        return {}
+    if course.kind == "counter":
+        seconds = float((course.end_ns[known] - course.begin_ns[known]).sum() / 1e9)
+        total = float(values.sum())
+        return {"total": total, "per_s": total / seconds if seconds > 0 else None}
+    middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan
+    return {"mean": middle, "min": float(values.min()), "max": float(values.max())}
