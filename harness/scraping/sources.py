@@ -148,7 +148,7 @@ def _values(data: bytes, answer: http.client.HTTPResponse, kind: str) -> tuple[d
                 raise Unread(f"its page was cut off, or has more than {MOST_BYTES >> 20} MiB")
         text = data.decode()
         if "json" in kind or text.lstrip()[:1] in ("{", "["):
-            return _of_json(json.loads(text)), frozenset()
+            return of_json(json.loads(text)), frozenset()
         return dict(samples(text, open_metrics="openmetrics" in kind)), frozenset(declared(text))
     except (NotMetrics, zlib.error, ValueError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, NotMetrics) else f"it can't be read ({type(error).__name__})"
@@ -166,7 +166,7 @@ def _why(error: Exception, timeout_s: float) -> str:
     return f"no answer ({what})"
 
 
-def _of_json(found: Any) -> dict[Written, float]:
+def of_json(found: Any) -> dict[Written, float]:
     """Triton's statistics and the slots of llama.cpp, as series. Raises NotMetrics for any other document."""
     if isinstance(found, dict) and isinstance(found.get("model_stats"), list):
         values: dict[Written, float] = {}

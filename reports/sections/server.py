@@ -254,7 +254,8 @@ def _notes(part: ServerPart) -> list[str]:
             notes.append(f"{book.what}: the server and we count the same, {ours}")
         else:
             notes.append(f"{book.what}: the server counts {theirs}, we count {ours}: {book.difference:+,.0f}")
-    notes += [f"{NAMES[name].title}: {why}" for name, why in part.absent.items()]
+    for why in dict.fromkeys(part.absent.values()):
+        notes.append(f"{', '.join(NAMES[name].title for name, reason in part.absent.items() if reason == why)}: {why}")
     return notes
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plimsoll.slo.records.records import Records
-from plimsoll.slo.server.canonical import engines
+from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
 
@@ -59,16 +59,20 @@ def server_side(served: Served | None, records: Records) -> ServerSide | None:
     last_ns = int(max(records["done_ns"].max(initial=0), records["due_ns"].max(initial=0)))
     speaking = {name for course in found.values() for name in course.engine.split(", ")}
     absent = {
-        reading.name: f"{engine.title} exposes it with {reading.flag}"
-        if reading.flag
-        else f"{engine.title} does not expose it"
-        for engine in engines().values()
+        reading.name: _absent(engine, reading)
+        for engine in reversed(engines().values())
         if engine.name in speaking
         for reading in engine.readings
         if reading.name not in found
     }
     books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
     return ServerSide(served, {name: one.during(0, last_ns) for name, one in found.items()}, absent, restarts, books)
+
+
+def _absent(engine: Engine, reading: Reading) -> str:
+    if not engine.places:
+        return f"no source; {engine.title} would need {reading.flag}" if reading.flag else "no source"
+    return f"not exposed by {engine.title}" + (f" (start it with {reading.flag})" if reading.flag else "")
 
 
 def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -> Book:

@@ -21,4 +21,5 @@ ENGINE = Engine(
         mean("server.decode_time", "reference_stage_seconds", stage="decode"),
         gauge("host.rss", "reference_resident_bytes"),
     ),
+    rank=20,
 )
