@@ -82,7 +82,7 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     grown = course.values[1:]
     theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
     why = (
-        "" if theirs is not None else "the server restarted" if begun else "it was first asked after the first request"
+        "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
     )
     return Book(what, theirs, _ours(what, records), why)
 
@@ -90,7 +90,7 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
 def _ours(what: str, records: Records) -> int | None:
     """None: not every answer says so."""
     if what == "requests":
-        return int((records["headers_ns"] >= 0).sum())
+        return int((records["headers_ns"] != -1).sum())
     counts = records["n_in" if what == "prompt tokens" else "n_out"]
     answered = records.ok
     return None if (counts[answered] < 0).any() else int(counts[counts > 0].sum())
