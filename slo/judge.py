@@ -31,6 +31,7 @@ from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.mixed import assess_run
 from plimsoll.slo.validity.validity import Validity
+from plimsoll.slo.verdict import on_server
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
@@ -75,10 +76,12 @@ def judge(
     what the server said of itself.
     """
     promises = Promises() if promises is None else promises
+    side = server_side(served, records)
     objectives, compared = split(promises.objectives, scores)
+    objectives, observed = on_server.split(objectives, side)
     slos, confidence = promises.slos, promises.confidence
     limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
-    promised = bool(compared) or bool(slos) or any(one.scope == "run" for one in objectives)
+    promised = bool(compared) or bool(observed) or bool(slos) or any(one.scope == "run" for one in objectives)
     validity = assess_run(records, facts, classes, limits, judged=promised, merged=merged)
     along = course_of(records, validity)
     good, span = goodput(records, objectives), run_span_ns(records)
@@ -87,7 +90,7 @@ def judge(
         objectives=objectives,
         facts=facts,
         validity=validity,
-        verdict=judge_objectives(records, objectives, validity, confidence, [*slos, *compared], good, along),
+        verdict=judge_objectives(records, objectives, validity, confidence, [*slos, *compared, *observed], good, along),
         goodput=good,
         throughput=throughput(records),
         counts=count(records),
@@ -104,7 +107,7 @@ def judge(
         speech=speech(records, confidence),
         peers=in_other_words(without_sounds(records), objectives),
         sessions=sessions(records, facts.unreached),
-        server=server_side(served, records),
+        server=side,
     )
 
 

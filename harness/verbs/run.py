@@ -149,7 +149,15 @@ def run(
     )
     if problems:
         raise HarnessFault(problems)
-    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
+    prepared = prepare(
+        scenario,
+        flags,
+        asked,
+        format or [],
+        out,
+        calibrate_tokens=calibrate_tokens,
+        served=bool(server_metrics or server_pid),
+    )
     if leave_rows:
         from plimsoll.harness.distributed.left import check
 
@@ -231,7 +239,15 @@ def replay(
     )
     if problems := [*one_on_stdout(format or [], json_, quiet), *problems]:
         raise HarnessFault(problems)
-    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
+    prepared = prepare(
+        base,
+        flags,
+        asked,
+        format or [],
+        out,
+        calibrate_tokens=calibrate_tokens,
+        served=bool(server_metrics or server_pid),
+    )
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 

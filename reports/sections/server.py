@@ -160,7 +160,7 @@ def _name(course: Course, edges: IntArray) -> NamePart:
         sources=list(course.sources),
         series=course.n_series,
         samples=int(known.sum()),
-        unknown=int((~known).sum()),
+        unknown=int(course.unknown.sum()),
         by_bucket=_by_bucket(course, edges),
         **summary(course),
     )
@@ -217,17 +217,7 @@ def _cells(one: NamePart) -> list[str]:
         return [one.title, units.NOTHING if one.total is None else units.count(one.total), f"{rate}, {samples}"]
     if one.mean is None or one.max is None:
         return [one.title, units.NOTHING, "no value"]
-    return [one.title, _value(one.mean, one.unit), f"mean; at most {_value(one.max, one.unit)}, {samples}"]
-
-
-def _value(value: float, unit: str) -> str:
-    if unit == "ratio":
-        return units.percent(min(max(value, 0.0), 1.0), 3)
-    if unit == "bytes":
-        return f"{units.significant(value / 2**20)} MiB"
-    if unit == "ns":
-        return units.duration(value)
-    return f"{units.compact(value)}{f' {unit}' if unit != '1' else ''}"
+    return [one.title, units.human(one.mean, one.unit), f"mean; at most {units.human(one.max, one.unit)}, {samples}"]
 
 
 def _notes(part: ServerPart) -> list[str]:

@@ -25,14 +25,19 @@ Better = Literal["lower", "higher", ""]
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """One name. ``unit`` is what its values have: ``1``, ``ratio`` (0 to 1), ``ns``, ``bytes``, ``W``, ``J``, ``Hz``;
-    of a counter, what it counts. ``better``: "" where neither direction is.
+    """One name. ``unit`` is what its values have: ``1``, ``ratio`` (0 to 1), ``ns``, ``bytes``, ``W``, ``Hz``; of what
+    is ``counted``, ``per_s``, ``J`` or ``s``. ``better``: "" where neither direction is.
     """
 
     title: str
     unit: str = "1"
     across: Across = "sum"
     better: Better = "lower"
+
+    @property
+    def counted(self) -> bool:
+        """It only grows: what can be said of it over a run is its rate."""
+        return self.unit in ("per_s", "J", "s")
 
 
 def _time(title: str) -> Name:
@@ -44,14 +49,14 @@ NAMES: Mapping[str, Name] = MappingProxyType(
         "server.queue": Name("Waiting"),
         "server.running": Name("Running", better=""),
         "server.kv_usage": Name("KV cache in use", "ratio", "max"),
-        "server.preempted": Name("Preempted"),
+        "server.preempted": Name("Preempted", "per_s"),
         "server.prefix_hit": Name("Prefix cache hits", "ratio", "mean", "higher"),
-        "server.cached_tokens": Name("Cached tokens", better="higher"),
+        "server.cached_tokens": Name("Cached tokens", "per_s", better="higher"),
         "server.batch": Name("Batch", better=""),
-        "server.prompt_tokens": Name("Prompt tokens", better="higher"),
-        "server.generated_tokens": Name("Generated tokens", better="higher"),
-        "server.requests": Name("Requests", better="higher"),
-        "server.failures": Name("Failures"),
+        "server.prompt_tokens": Name("Prompt tokens", "per_s", better="higher"),
+        "server.generated_tokens": Name("Generated tokens", "per_s", better="higher"),
+        "server.requests": Name("Requests", "per_s", better="higher"),
+        "server.failures": Name("Failures", "per_s"),
         "server.queue_time": _time("Queue time"),
         "server.prefill_time": _time("Prefill time"),
         "server.decode_time": _time("Decode time"),

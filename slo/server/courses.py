@@ -25,7 +25,7 @@ _ONE_VOICE = ("host.", "gpu.")
 @dataclass(frozen=True, slots=True)
 class Course:
     """One name over the run. Each value is somewhere in ``begin_ns`` to ``end_ns``, since t0: of a gauge it is what was
-    read then, of a counter what it grew by, of a mean the mean of ``weights`` events; NaN: unknown.
+    read then, of a counter what it grew by, of a mean the mean of ``weights`` events; NaN: unknown, or of no events.
     """
 
     name: str
@@ -44,6 +44,12 @@ class Course:
         there = (self.end_ns > start_ns) & (self.begin_ns <= end_ns)
         held = (self.begin_ns[there], self.end_ns[there], self.values[there], self.weights[there])
         return Course(self.name, self.kind, *held, self.engine, self.families, self.sources, self.n_series)
+
+    @property
+    def unknown(self) -> BoolArray:
+        """Where something happened that nobody knows; a mean of no events is not unknown."""
+        found: BoolArray = np.isnan(self.weights) if self.kind == "mean" else ~self.known
+        return found
 
     @property
     def known(self) -> BoolArray:
@@ -237,7 +243,7 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
         values, under = top.sum(axis=0), under.sum(axis=0)
     weights = np.ones(len(ends))
     if kind == "mean":
-        weights = np.nan_to_num(under)
+        weights = under
         values = np.divide(values, under, out=np.full(len(ends), np.nan), where=under > 0)
     voices = [part.voice for part in parts]
     return Course(

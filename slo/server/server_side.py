@@ -60,7 +60,7 @@ def server_side(served: Served | None, records: Records) -> ServerSide | None:
     speaking = {name for course in found.values() for name in course.engine.split(", ")}
     absent = {
         reading.name: _absent(engine, reading)
-        for engine in reversed(engines().values())
+        for engine in reversed(tuple(engines().values()))
         if engine.name in speaking
         for reading in engine.readings
         if reading.name not in found
@@ -81,9 +81,7 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     begun = len(course.begin_ns) > 1 and course.begin_ns[0] < first_ns
     grown = course.values[1:]
     theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
-    why = (
-        "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
-    )
+    why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
     return Book(what, theirs, _ours(what, records), why)
 
 
