@@ -12,7 +12,7 @@
                                                         host.rss, gpu.power (rate: of its counters)
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
-    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | J | MHz | GHz]
+    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | MHz | GHz]
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
 Without a statistic it is a limit on a single request: one that succeeds and meets all of them is good. Refused, with

@@ -122,3 +122,10 @@ def test_an_engine_reads_known_names_once_and_has_as_many_divisors_as_families(n
         assert one.name in NAMES
         assert not one.over or len(one.over) == len(one.families)
         assert one.kind != "mean" or one.over
+
+
+def test_the_guide_tells_of_every_name_and_engine() -> None:
+    page = (Path(__file__).parents[3] / "docs/guide/server-metrics.md").read_text()
+    assert not [name for name in NAMES if f"`{name}`" not in page]
+    told = [one.title for one in engines().values() if one.places]
+    assert not [title for title in told if f"\n| {title} |" not in page]
