@@ -35,7 +35,7 @@ from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
 from plimsoll.reports.sections.prefix_cache import PrefixCache
 from plimsoll.reports.sections.recorded import Recorded
-from plimsoll.reports.sections.server import ServerPart
+from plimsoll.reports.sections.server import ServerPart, server_warnings
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
@@ -158,6 +158,7 @@ def build(
         *judged.promises.notes,
         *cancellation_notes(judged.cancelled, scenario.get("cancel") == "recorded"),
         *(made["agents"].notes if made["agents"] is not None else ()),
+        *server_warnings(made["server"]),
         *untold(records, by),
     ]
     return Report(

@@ -21,10 +21,10 @@ _SM_CLOCK = 1
 class Gpus:
     """All that the driver shows us; opened once."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: str = _LIBRARY) -> None:
         self._devices: list[tuple[str, c_void_p]] = []
         try:
-            self._library: Any = ctypes.CDLL(_LIBRARY)
+            self._library: Any = ctypes.CDLL(library)
             if self._library.nvmlInit_v2() == 0:
                 self._find()
         except (OSError, AttributeError):

@@ -22,7 +22,7 @@ from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.server.canonical import NAMES
 from plimsoll.slo.server.courses import Course
 from plimsoll.slo.server.served import Asked, Gap
-from plimsoll.slo.server.server_side import ServerSide, summary
+from plimsoll.slo.server.server_side import FirstToken, ServerSide, summary
 
 _WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
 #: Drawn, in this order, where there are some.
@@ -105,6 +105,14 @@ class BookPart(BaseModel, frozen=True, extra="forbid"):
     why: str = Field(default="", description="why it is not known")
 
 
+class FirstTokenPart(BaseModel, frozen=True, extra="forbid"):
+    """Means over all answers: by the server, by us from sending, and what is between: the network and the front end."""
+
+    theirs_ns: int
+    ours_ns: int
+    between_ns: int
+
+
 class ServerPart(BaseModel, frozen=True, extra="forbid"):
     """What the server said of itself; every sample is in ``server.parquet``."""
 
@@ -113,6 +121,7 @@ class ServerPart(BaseModel, frozen=True, extra="forbid"):
     absent: dict[str, str] = Field(default_factory=dict, description="what is not exposed, and what would expose it")
     restarts: list[RestartPart] = Field(default_factory=list)
     books: list[BookPart] = Field(default_factory=list)
+    first_token: FirstTokenPart | None = Field(default=None, description="null: not known of the same answers")
     cpu_s: float = Field(default=0.0, description="processor time of the process that asked")
 
 
@@ -129,7 +138,14 @@ def server_part(run: JudgedRun) -> ServerPart | None:
         absent=dict(side.absent),
         restarts=[part(RestartPart, one) for one in side.restarts],
         books=[part(BookPart, one) for one in side.books],
+        first_token=None if side.first_token is None else _first_token(side.first_token),
         cpu_s=max((asked.origin.cpu_ns for asked in side.served.sources.values()), default=0) / 1e9,
+    )
+
+
+def _first_token(found: FirstToken) -> FirstTokenPart:
+    return FirstTokenPart(
+        theirs_ns=round(found.theirs_ns), ours_ns=round(found.ours_ns), between_ns=round(found.between_ns)
     )
 
 
@@ -198,7 +214,7 @@ def _by_bucket(course: Course, edges: IntArray) -> list[Number]:
 def blocks(part: ServerPart, report: Any) -> list[Block]:
     """What it said, and how far that can be relied on."""
     head = [Column("", right=False, names=True), Column(""), Column("", right=False)]
-    table = Table(head, [Row(_cells(one)) for one in part.names.values()], title="The server itself")
+    table = Table(head, [Row(_cells(one)) for one in part.names.values() if one.samples], title="The server itself")
     shown: list[Block] = [Card([table])]
     timeline: Timeline | None = report.charts.timeline
     drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
@@ -233,8 +249,7 @@ def _notes(part: ServerPart) -> list[str]:
         notes += [
             f"{name}: nothing {gap.count} times from {units.seconds(gap.start_ns)}: {gap.reason}" for gap in one.gaps
         ]
-    for new in part.restarts:
-        notes.append(f"{new.source} restarted between {units.seconds(new.after_ns)} and {units.seconds(new.before_ns)}")
+    notes += _restarted(part)
     for book in part.books:
         theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
         ours = units.NOTHING if book.ours is None else units.count(book.ours)
@@ -243,10 +258,40 @@ def _notes(part: ServerPart) -> list[str]:
         elif book.difference == 0:
             notes.append(f"{book.what}: the server and we count the same, {ours}")
         else:
-            notes.append(f"{book.what}: the server counts {theirs}, we count {ours}: {book.difference:+,.0f}")
+            notes.append(_differs(book))
+    if first := part.first_token:
+        notes.append(
+            f"time to first token, mean: {units.duration(first.theirs_ns)} by the server, "
+            f"{units.duration(first.ours_ns)} from sending; {units.duration(first.between_ns)} are the network and "
+            "what stands before the engine"
+        )
     for why in dict.fromkeys(part.absent.values()):
         notes.append(f"{', '.join(NAMES[name].title for name, reason in part.absent.items() if reason == why)}: {why}")
     return notes
+
+
+def _restarted(part: ServerPart) -> list[str]:
+    return [
+        f"{one.source} restarted between {units.seconds(one.after_ns)} and {units.seconds(one.before_ns)}: what it "
+        "counted then is unknown"
+        for one in part.restarts
+    ]
+
+
+def _differs(book: BookPart) -> str:
+    found = book.difference or 0.0
+    why = "others use it, or it counts what we do not" if found > 0 else "some of ours it does not count"
+    return (
+        f"{book.what}: the server counts {units.count(book.theirs or 0)}, we count {units.count(book.ours or 0)}: "
+        f"{units.count(abs(found))} {'more' if found > 0 else 'fewer'} ({why})"
+    )
+
+
+def server_warnings(part: ServerPart | None) -> list[str]:
+    """What to know before anything of a run is quoted: a restart, and books that differ."""
+    if part is None:
+        return []
+    return [*_restarted(part), *(_differs(book) for book in part.books if book.difference)]
 
 
 def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:

@@ -8,7 +8,7 @@ that nobody said.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -39,11 +39,15 @@ class Course:
     sources: tuple[str, ...]
     n_series: int
 
-    def during(self, start_ns: int, end_ns: int) -> Course:
-        """What has some of its time in this span."""
+    def during(self, start_ns: int, end_ns: int, patience_ns: int) -> Course:
+        """What has some of its time in this span; unknown where the last sample came more than this before its end."""
         there = (self.end_ns > start_ns) & (self.begin_ns <= end_ns)
-        held = (self.begin_ns[there], self.end_ns[there], self.values[there], self.weights[there])
-        return Course(self.name, self.kind, *held, self.engine, self.families, self.sources, self.n_series)
+        times, held = [self.begin_ns[there], self.end_ns[there]], [self.values[there], self.weights[there]]
+        last = int(self.end_ns.max(initial=start_ns))
+        if last < end_ns - patience_ns:
+            times = [np.append(times[0], last), np.append(times[1], end_ns)]
+            held = [np.append(one, np.nan) for one in held]
+        return replace(self, begin_ns=times[0], end_ns=times[1], values=held[0], weights=held[1])
 
     @property
     def unknown(self) -> BoolArray:
@@ -217,6 +221,8 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
     kind = parts[0].voice.reading.kind
     parts = [part for part in parts if part.voice.reading.kind == kind]
     ends = np.unique(np.concatenate([part.asked.end_ns for part in parts]))
+    if kind == "gauge" and len(ends):  # what was not answered was not seen either
+        ends = np.union1d(ends, [gap.end_ns for part in parts for gap in part.asked.origin.gaps])
     ends = ends[ends >= max((int(part.asked.end_ns[0]) for part in parts if len(part.asked.end_ns)), default=0)]
     begins, tops, unders = [], [], []
     for part in parts:
@@ -259,5 +265,5 @@ def _lost(asked: Asked, ends: IntArray, place: IntArray) -> BoolArray:
     """At which times a source had failed to answer since its last sample."""
     lost = np.zeros(len(ends), bool)
     for gap in asked.origin.gaps:
-        lost |= (asked.end_ns[place] <= gap.start_ns) & (ends >= gap.start_ns)
+        lost |= (asked.end_ns[place] <= gap.end_ns) & (ends >= gap.end_ns)
     return lost

@@ -38,6 +38,20 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The mean time to the first token by the server, and by us from sending; what is between is the network, and what
+    stands before the engine.
+    """
+
+    theirs_ns: float
+    ours_ns: float
+
+    @property
+    def between_ns(self) -> float:
+        return self.ours_ns - self.theirs_ns
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSide:
     """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
     known to).
@@ -48,6 +62,7 @@ class ServerSide:
     absent: Mapping[str, str]
     restarts: tuple[Restart, ...]
     books: tuple[Book, ...]
+    first_token: FirstToken | None = None
 
 
 def server_side(served: Served | None, records: Records) -> ServerSide | None:
@@ -66,7 +81,28 @@ def server_side(served: Served | None, records: Records) -> ServerSide | None:
         if reading.name not in found
     }
     books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
-    return ServerSide(served, {name: one.during(0, last_ns) for name, one in found.items()}, absent, restarts, books)
+    during = {name: one.during(0, last_ns, _patience_ns(one, served)) for name, one in found.items()}
+    return ServerSide(served, during, absent, restarts, books, _first_token(found.get("server.ttft"), records))
+
+
+def _patience_ns(course: Course, served: Served) -> int:
+    """How long before the end a last sample still tells of it: of a gauge some periods, of a counter not at all."""
+    if course.kind == "counter":
+        return 0
+    return int(2.5 * max(served.sources[name].origin.slowed_ns for name in course.sources))
+
+
+def _first_token(course: Course | None, records: Records) -> FirstToken | None:
+    """None where either says nothing, or where somebody may have been counted whom the other did not."""
+    sent, first = records["sent_ns"], records["first_token_ns"]
+    there = records.ok & (sent != -1) & (first != -1)
+    if course is None or not there.any() or course.unknown[1:].any():
+        return None
+    known = course.known
+    if int(course.weights[known].sum()) != int(there.sum()):
+        return None
+    theirs = float(np.average(course.values[known], weights=course.weights[known]))
+    return FirstToken(theirs, float((first - sent)[there].mean()))
 
 
 def _absent(engine: Engine, reading: Reading) -> str:

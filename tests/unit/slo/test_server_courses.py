@@ -111,6 +111,19 @@ def test_nothing_is_known_of_a_gauge_while_a_source_is_silent() -> None:
     assert np.isnan(known[2 * S + 2_000_000])
 
 
+def test_a_gap_of_the_only_source_is_unknown_and_so_is_what_comes_after_its_last_sample() -> None:
+    """A server that was silent for a while, or from some time on, was not seen to keep anything then."""
+    gap = Gap(int(1.1 * S), int(1.4 * S), 2, "no answer")
+    found = read([track("tgi_queue_size", [1, 2, 3, 4])], {"a": asked("a", 4, [gap])})["server.queue"]
+    assert np.isnan(found.values).tolist() == [False, False, False, True, False]
+    whole = found.during(0, 3 * S, 2 * S)
+    assert int(whole.unknown.sum()) == 1
+    assert int(found.during(0, 60 * S, 2 * S).unknown.sum()) == 2
+    counted = read([track("vllm:prompt_tokens_total", [1, 2, 3, 4])])["server.prompt_tokens"]
+    assert not counted.during(0, 2 * S, 0).unknown.any()
+    assert counted.during(0, 4 * S, 0).unknown.tolist() == [False, False, False, True]
+
+
 def test_the_newest_name_counts_where_a_server_has_both() -> None:
     found = read(
         [
