@@ -113,7 +113,6 @@ class Scraping(Watcher):
             raise HarnessFault("--server-metrics: the process that asks did not begin. Nothing was sent") from None
         if errors := self._problems(said):
             await self.close()
-            (self._directory / SAMPLES).unlink(missing_ok=True)
             raise HarnessFault(errors)
 
     def _problems(self, said: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.blocks.document import Block, Card, Column, Figures, Notes, On, Row, Section, Table
+from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Figures, Notes, Row, Section, Table
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
 from plimsoll.reports.parts.charts import Timeline, buckets_of
 from plimsoll.reports.parts.parts import Number, Text, part
@@ -213,27 +213,30 @@ def _by_bucket(course: Course, edges: IntArray) -> list[Number]:
 
 def blocks(part: ServerPart, report: Any) -> list[Block]:
     """What it said, and how far that can be relied on."""
-    head = [Column("", right=False, names=True), Column(""), Column("", right=False)]
-    table = Table(head, [Row(_cells(one)) for one in part.names.values() if one.samples], title="The server itself")
+    head = [
+        Column("the server says", right=False, names=True, titled="It says"),
+        *(Column(name) for name in ("mean, or total", "most, or rate", "samples")),
+    ]
+    rows = [Row(_cells(name, one)) for name, one in part.names.items() if one.samples]
+    table = Table(head, rows, title="The server itself")
     shown: list[Block] = [Card([table])]
     timeline: Timeline | None = report.charts.timeline
     drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
     if timeline is not None and drawn:
         shown.append(Card([Figures(partial(_charts, part, drawn, timeline), bare=True)]))
     notes = _notes(part)
-    return [Section("The server itself", [*shown, Notes(notes)] if notes else shown, on=On.ALL)]
+    return [Section("The server itself", [*shown, Card([Notes(notes)])] if notes else shown, "The server itself")]
 
 
-def _cells(one: NamePart) -> list[str]:
-    samples = units.many(one.samples, "sample")
-    if one.kind == "counter":
-        rate = units.NOTHING if one.per_s is None else f"{units.significant(one.per_s)} /s"
-        if one.unit == "s":
-            return [one.title, units.NOTHING if one.per_s is None else units.significant(one.per_s), samples]
-        return [one.title, units.NOTHING if one.total is None else units.count(one.total), f"{rate}, {samples}"]
-    if one.mean is None or one.max is None:
-        return [one.title, units.NOTHING, "no value"]
-    return [one.title, units.human(one.mean, one.unit), f"mean; at most {units.human(one.max, one.unit)}, {samples}"]
+def _cells(name: str, one: NamePart) -> list[str | Cell]:
+    """What is counted has a total and a rate: of seconds that is cores, and of joules watts."""
+    title, samples = Cell(one.title, code=name), units.count(one.samples)
+    if one.kind != "counter":
+        unit = "" if one.unit == "per_s" else one.unit
+        return [title, *(units.human(value or 0.0, unit) for value in (one.mean, one.max)), samples]
+    rate = units.NOTHING if one.per_s is None else units.human(one.per_s, {"J": "W", "s": ""}.get(one.unit, "per_s"))
+    unit = "" if one.unit == "per_s" else one.unit
+    return [title, units.NOTHING if one.total is None else units.human(one.total, unit), rate, samples]
 
 
 def _notes(part: ServerPart) -> list[str]:

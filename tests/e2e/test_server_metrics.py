@@ -265,6 +265,7 @@ def test_what_gives_no_metrics_ends_the_run_before_it_begins(tmp_path: Path) -> 
     assert "it is HTML" in done.stderr
     assert "old" in done.stderr
     assert "Connection refused" in done.stderr
+    assert not (tmp_path / "r").exists()
 
 
 def test_wrong_flags_are_errors_together(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ int nvmlDeviceGetCount_v2(unsigned int *n) { *n = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int i, Device *d) { *d = (Device)&devices[i]; return i > 1; }
 int nvmlDeviceGetUUID(Device d, char *to, unsigned int n) { snprintf(to, n, "GPU-%d", d->number); return 0; }
 int nvmlDeviceGetPowerUsage(Device d, unsigned int *mw) { *mw = 300500 + d->number; return 0; }
-int nvmlDeviceGetTotalEnergyConsumption(Device d, unsigned long long *mj) { *mj = 5000000000ull; return d->number ? 3 : 0; }
+int nvmlDeviceGetTotalEnergyConsumption(Device d, unsigned long long *mj) { *mj = 5000; return d->number ? 3 : 0; }
 int nvmlDeviceGetCurrentClocksThrottleReasons(Device d, unsigned long long *r) { *r = 0x40; return d->number ? 3 : 0; }
 int nvmlDeviceGetClockInfo(Device d, int kind, unsigned int *mhz) { *mhz = kind == 1 ? 1980 : 7; return 0; }
 int nvmlDeviceGetUtilizationRates(Device d, Rates *r) { r->gpu = 40 + 20 * d->number; r->memory = 5; return 0; }
