@@ -271,6 +271,8 @@ class Coordinator:
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
             asked = [_reached(part.job, server) for part in self._parts]
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
+            for watcher in self._watchers:
+                await watcher.ready([target.url for target in targets])
             if self._job.calibrate_tokens:
                 await self._count_tokens(targets)
             sealed = await self._measure(targets, server)
@@ -280,10 +282,10 @@ class Coordinator:
         finally:
             for part in self._parts:
                 part.ahead.close()
-            if server is not None:
-                await bundled_server.stop(server.process)
             for watcher in self._watchers:
                 await watcher.close()
+            if server is not None:
+                await bundled_server.stop(server.process)
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)
