@@ -59,6 +59,14 @@ def report(
     json_: Json = False,
     quiet: Quiet = False,
     by: By = None,
+    trace_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Link the slowest requests to their traces: http://jaeger:16686/trace/{trace_id}. Default: what the "
+            "run was told (--option trace_url=URL).",
+        ),
+    ] = None,
     agent_folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -79,7 +87,7 @@ def report(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     run_dir = _the_run(runs or [], agent_folder or [], out)
     labels = [label.strip() for label in by.split(",")] if by is not None else []
-    _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels)
+    _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels, trace_url=trace_url)
 
 
 def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> Path:
@@ -110,11 +118,13 @@ def _judge_again(
     rewrite: bool = False,
     quiet: bool = False,
     by: Sequence[str] = (),
+    trace_url: str | None = None,
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.judged import conclude, judge, publish, read_formats
     from plimsoll.harness.run.promises import again, kept
     from plimsoll.harness.run.salvage import open_run
+    from plimsoll.slo.records.trace_ids import address_error
 
     sealed = open_run(run_dir, left=True)
     for note in sealed.notes:
@@ -123,12 +133,18 @@ def _judge_again(
     outputs, problems = read_formats(format_texts)
     problems += one_on_stdout(format_texts, as_json, quiet)
     problems += _unknown(by, sealed)
+    if trace_url is not None:
+        problems += [f"--trace-url: {error}"] if (error := address_error(trace_url)) else []
+        if "traceparent" not in sealed.manifest:
+            problems.append(f"--trace-url: requests of {run_dir} carried no trace context. Leave it out")
     if errors or problems:
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
         raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
     own = rewrite and not asked.any_objective and promises.to_json() == kept(sealed).to_json()
     result = (conclude if own else judge)(sealed, promises, by)
+    if trace_url is not None:
+        result = result.model_copy(update={"slowest": result.slowest.model_copy(update={"trace_url": trace_url})})
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")

@@ -32,6 +32,19 @@ def test_a_gate_without_objectives_is_a_mistake_and_a_report_without_is_not(tmp_
     assert _judge_again(run, Asked(), [], as_json=False, rewrite=True) == 0
 
 
+def test_an_address_of_traces_is_refused_where_there_are_none_and_where_it_names_none(tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    with pytest.raises(HarnessFault) as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, trace_url="http://jaeger/trace/")
+    assert [text.split(":")[0] for text in caught.value.errors] == ["--trace-url", "--trace-url"]
+    said = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**said, "traceparent": 0.01}))
+    _judge_again(run, Asked(), [], as_json=False, rewrite=True, trace_url="http://jaeger/trace/{trace_id}")
+    found = json.loads((run / "report.json").read_text())["slowest"]
+    assert found["trace_url"] == "http://jaeger/trace/{trace_id}"
+    assert f"http://jaeger/trace/{found['latency'][0]['trace_id']}" in (run / "report.html").read_text()
+
+
 def test_two_documents_for_standard_output_are_refused(tmp_path: Path) -> None:
     asked = Asked(["p50(ttft) <= 1s"])
     with pytest.raises(HarnessFault, match="all go to standard output"):
