@@ -145,7 +145,9 @@ def _judge_again(
     result = (conclude if own else judge)(sealed, promises, by)
     if trace_url is not None:
         result = result.model_copy(update={"slowest": result.slowest.model_copy(update={"trace_url": trace_url})})
-    written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
+    written = publish(
+        result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet, sealed=sealed
+    )
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")
     return result.exit_code or 0
