@@ -102,6 +102,7 @@ class Exchange:
     ``request`` is what the client's ``encode`` made of the payload; ``stamp`` starts at 0 (kernel) and is set to 1
     by the first read that the kernel did not stamp; ``attempts`` is how often its request was
     written (the recorder makes it 0 where nothing was sent).
+    ``traceparent``: the trace context that goes with it (empty: none).
     ``labels``: what the answer said of itself, by label (None: nothing that is kept).
     ``on_done`` is called exactly once, by the client; ``watch``, where there is one, after each read before the last.
     """
@@ -148,6 +149,7 @@ class Exchange:
         "stamp",
         "status",
         "tokens_from",
+        "traceparent",
         "watch",
     )
 
@@ -193,4 +195,5 @@ class Exchange:
         self.watch: Any = None
         self.context: Any = None
         self.request_id = b""
+        self.traceparent = b""
         self.on_wire = False

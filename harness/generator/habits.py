@@ -25,6 +25,7 @@ from plimsoll.scenarios.plan.habits import GRPC, ClientSection
 from plimsoll.scenarios.plan.seeds import child, mixed
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.trace_ids import again
 
 _OK, _TIMEOUT, _CANCELLED = int(Status.OK), int(Status.TIMEOUT), int(Status.CANCELLED)
 _MEASURE, _ATTEMPT = int(Phase.MEASURE), int(Phase.ATTEMPT)
@@ -305,6 +306,9 @@ class _Request:
         attempt.on_done = self._ended
         self._tries.append(attempt)
         self._flying.append(attempt)
+        attempt.traceparent = self._asked.traceparent
+        if len(self._tries) > 1:
+            attempt.traceparent = again(attempt.traceparent, len(self._tries) - 1)
         client.send(attempt, self._id)
 
     def _more(self, hedge: bool) -> None:

@@ -23,6 +23,7 @@ from plimsoll.harness.transport.client import Client
 from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.trace_ids import TraceIds
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator.sessions import Turns
@@ -73,7 +74,7 @@ class Load:
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
     query is). ``turns``: of sessions, whose first turns it feeds; ``first_query``: what the ids of its queries begin at
-    on the wire.
+    on the wire; ``traces``: the trace context of each (None: none).
     """
 
     plan: Blocks
@@ -85,6 +86,7 @@ class Load:
     fed: Mapping[int, Supply] = field(default_factory=dict)
     turns: Turns | None = None
     first_query: int = 0
+    traces: TraceIds | None = None
 
 
 class Pieces:
@@ -218,6 +220,8 @@ class Issuer:
         run = self._load.run_id
         number = query_id + self._load.first_query
         request_id = f"{run}-{number}-{sample_ix}" if phase == _MEASURE else f"{run}w-{number}-{sample_ix}"
+        if self._load.traces is not None:
+            exchange.traceparent = self._load.traces.header(number, sample_ix, phase != _MEASURE)
         flying = self._flying
         flying.add(exchange)
         self.sent += 1

@@ -15,6 +15,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,7 @@ class NativeRun:
             waiting_limit=self._waiting,
             highest_fd=highest_fd(),
             first_query=load.first_query,
+            traces=None if load.traces is None else astuple(load.traces),
         )
         #: Of a load that is fed: payload and request of each sample that the engine has, by the number it was given.
         self._known: dict[int, tuple[int, Prepared]] = {}

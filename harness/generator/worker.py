@@ -62,6 +62,7 @@ from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import FloatArray, Phase, Records, Status
+from plimsoll.slo.records.trace_ids import TraceIds
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator.outputs import OutputLog
@@ -147,8 +148,12 @@ class Worker:
             manners = self._manners(client, source, requests, run_id)
             feeds[int(Phase.MEASURE)] = turns = Turns(mine.head, requests, manners, cancel(mine.head), clock)
         most, first = int(self._spec["max_outstanding"]), int(self._spec.get("first_query", 0))
-        load = Load(mine, before, requests, run_id, most, cancel, feeds, turns, first)
+        load = Load(mine, before, requests, run_id, most, cancel, feeds, turns, first, self._traces(run_id))
         return load, fingerprint
+
+    def _traces(self, run_id: str) -> TraceIds | None:
+        sampled = self._spec["target"].get("traceparent")
+        return None if sampled is None else TraceIds.of(run_id, sampled)
 
     def _manners(self, client: Client, source: PayloadSource, requests: Sequence[Any], run_id: str) -> Manners:
         """How the sessions of this scenario behave. Raises HarnessFault."""

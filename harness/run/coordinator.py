@@ -129,6 +129,7 @@ class Part:
             scenario=job.public,
             target_url=target.url,
             model=target.model,
+            traceparent=target.traceparent,
             bundled=server.facts if server is not None else None,
             fingerprint=self.plan.fingerprint,
             workers=self.shards,

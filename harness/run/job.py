@@ -50,10 +50,15 @@ from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.objective import Objective, ObjectiveError
 from plimsoll.slo.records.labels import AGENT, REGION
+from plimsoll.slo.records.trace_ids import HEADER, address_error
 from plimsoll.slo.verdict.hops import parse_hops
 
 #: Options of every target, whatever its protocol.
-_COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
+_COMMON_OPTIONS = (
+    "engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps", "trace_url", "traceparent",
+)  # fmt: skip
+#: The share of requests whose traceparent asks servers to record their trace, where nobody says another.
+_SAMPLED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +312,12 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
             errors.append(f"{where}:target.options.{name}: {limit!r} is not a whole number from 1 up")
     if not isinstance(common.get("request_id", True), bool):
         errors.append(f"{where}:target.options.request_id: write true or false")
+    try:
+        common["traceparent"] = _sampled(common.get("traceparent", True))
+    except ValueError as error:
+        errors.append(f"{where}:target.options.traceparent: {error}")
+    if problem := address_error(common.get("trace_url", "")):
+        errors.append(f"{where}:target.options.trace_url: {problem}")
     if common.get("engine", "auto") not in ENGINES:
         errors.append(f"{where}:target.options.engine: {common['engine']!r} is none of {', '.join(ENGINES)}")
     if common.get("stamps", "kernel") not in STAMPS:
@@ -318,6 +329,20 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     except ValueError as error:
         errors.append(f"{where}:target.options.spin: {error}")
     return common, errors
+
+
+def _sampled(said: Any) -> float | None:
+    """The share of requests to sample; None: they get no trace context. Raises ValueError."""
+    if isinstance(said, bool):
+        return _SAMPLED if said else None
+    percent = isinstance(said, str) and said.endswith("%")
+    try:
+        share = float(said[:-1]) / 100 if percent else float(said)
+    except (TypeError, ValueError):
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError(f"{said!r:.60} is no share of requests. Write for example 10%, or false for no traceparent")
+    return share
 
 
 @cache
@@ -451,6 +476,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
     errors += [f"{where}: {text}" for text in problems]
     if errors:
         return None, headers, errors
+    given = {name.lower() for name, _ in (*headers.pairs, *option_headers(section.options))}
     target = Target(
         url=section.url or "http://127.0.0.1:0",
         protocol=section.protocol,
@@ -463,6 +489,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
         ca_file=section.ca_file,
         max_connections=common.get("max_connections"),
         send_request_id=common.get("request_id", True),
+        traceparent=None if HEADER in given else common["traceparent"],
         max_outstanding=common.get("max_outstanding", MAX_OUTSTANDING),
         engine=common.get("engine", "auto"),
         stamps=common.get("stamps", "kernel"),

@@ -157,9 +157,12 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[Output, ...], list[str]]:
     return formats_of(texts, known, unusable=unusable(texts))
 
 
-def _rendered(name: str, result: Report) -> bytes:
+def _rendered(name: str, result: Report, sealed: Sealed | None = None) -> bytes:
     """The report in one format, which is loaded only now."""
-    return formats()[name].render(result)
+    one = formats()[name]
+    if one.rows is not None and sealed is not None:
+        return one.rows(result, sealed.records, sealed.manifest)
+    return one.render(result)
 
 
 def publish(
@@ -170,13 +173,14 @@ def publish(
     as_json: bool,
     quiet: bool = False,
     unwritten: int = ExitCode.USAGE,
+    sealed: Sealed | None = None,
 ) -> bool:
     """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one
-    line) to stdout.
+    line) to stdout. ``sealed``: the run, for formats that show its rows.
 
     False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
     """
-    whole = [_write(output.path, partial(output.render, result)) for output in outputs]
+    whole = [_write(output.path, partial(output.render, result, sealed)) for output in outputs]
     if directory is not None:
         whole.append(write_report(result, directory))
     if not all(whole):

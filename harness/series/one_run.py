@@ -183,7 +183,9 @@ def run_job(prepared: Prepared, *, as_json: bool, quiet: bool = False, staff: St
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
     kept = outcome.sealed.directory if outcome.sealed.whole else None
     with _records_are_safe(directory):
-        written = publish(result, kept, prepared.outputs, as_json=as_json, quiet=quiet, unwritten=code)
+        written = publish(
+            result, kept, prepared.outputs, as_json=as_json, quiet=quiet, unwritten=code, sealed=outcome.sealed
+        )
     if outcome.interrupted and kept is not None:
         said = f"interrupted: what was measured is in {kept.path}; `plimsoll report {kept.path}` shows it again"
         tell(said)

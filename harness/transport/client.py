@@ -31,7 +31,8 @@ class Target:
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
     ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake (None: as long as costs little).
-    ``fresh``: each attempt has a connection of its own.
+    ``fresh``: each attempt has a connection of its own. ``traceparent``: the share of requests that ask servers to
+    record their trace (None: requests carry no trace context).
     """
 
     url: str
@@ -45,6 +46,7 @@ class Target:
     ca_file: str | None = None
     max_connections: int | None = None
     send_request_id: bool = True
+    traceparent: float | None = None
     max_outstanding: int = MAX_OUTSTANDING
     engine: str = "auto"
     stamps: str = "kernel"

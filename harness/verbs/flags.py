@@ -24,7 +24,7 @@ from plimsoll.slo.metrics.plugin import PluginError
 #: What ``plimsoll.reports.format.formats()`` finds; not asked here, for that loads every renderer.
 REPORT_FORMATS = (
     *("annotations", "csv", "hdrlog", "html", "json", "junit", "markdown", "mlperf", "mlperf-detail", "openmetrics"),
-    "text",
+    *("perfetto", "text"),
 )
 Slo = Annotated[
     list[str] | None,

@@ -188,6 +188,8 @@ typedef struct Engine {
     char run_id[64];
     size_t run_id_len;
     i64 first_query; /* what ids begin at on the wire */
+    bool traced;     /* each request has a trace context: slo/records/trace_ids.py says which */
+    uint64_t trace_high, trace_low, trace_least;
     unsigned char success[1000];
     char needles[4][64];
     size_t needle_len[4];

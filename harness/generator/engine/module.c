@@ -33,17 +33,17 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"addresses", "run_id", "timeout_ns", "connect_timeout_ns", "max_connections",
                             "outstanding_limit", "send_request_id", "stamping", "spin_ns", "held_limit",
-                            "waiting_limit", "highest_fd", "first_query", NULL};
+                            "waiting_limit", "highest_fd", "first_query", "traces", NULL};
     EngineObject *self = (EngineObject *)object;
-    PyObject *addresses;
+    PyObject *addresses, *traces = Py_None;
     const char *run_id;
     Py_ssize_t run_id_len;
     long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30, waiting = 4LL << 30,
               highest_fd = NEVER, first_query = 0;
     int send_id, stamping;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLLL", names, &addresses, &run_id, &run_id_len, &timeout,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLLLO", names, &addresses, &run_id, &run_id_len, &timeout,
                                      &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin, &held,
-                                     &waiting, &highest_fd, &first_query))
+                                     &waiting, &highest_fd, &first_query, &traces))
         return -1;
     if (self->engine) {
         PyErr_SetString(PyExc_RuntimeError, "an engine is made once");
@@ -69,6 +69,15 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     e->waiting_limit = waiting;
     e->highest_fd = highest_fd;
     e->first_query = first_query;
+    e->traced = traces != Py_None;
+    if (e->traced) {
+        unsigned long long high, low, least;
+        if (!PyArg_ParseTuple(traces, "KKK", &high, &low, &least))
+            return -1;
+        e->trace_high = high;
+        e->trace_low = low;
+        e->trace_least = least;
+    }
     return add_addresses(e, addresses);
 }
 

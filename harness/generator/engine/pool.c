@@ -95,10 +95,39 @@ static size_t decimal(char *to, i64 value)
     return len;
 }
 
+static uint64_t mixed(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static void hexadecimal(char *to, uint64_t value)
+{
+    for (int i = 15; i >= 0; i--, value >>= 4)
+        to[i] = "0123456789abcdef"[value & 15];
+}
+
+/* The 55 letters of a traceparent, as plimsoll.slo.records.trace_ids makes them. */
+static size_t trace_context(const Engine *e, const Row *row, char *to)
+{
+    uint64_t number = 2 * (uint64_t)(e->first_query + row->query_id) + (row->phase != 0);
+    uint64_t sample = (uint64_t)row->sample_ix * 0xBF58476D1CE4E5B9u;
+    uint64_t high = mixed(e->trace_high + number * 0x9E3779B97F4A7C15u + sample);
+    uint64_t low = mixed(high ^ e->trace_low);
+    memcpy(to, "00-", 3);
+    hexadecimal(to + 3, high);
+    hexadecimal(to + 19, low);
+    to[35] = '-';
+    hexadecimal(to + 36, high ^ low);
+    memcpy(to + 52, (low & 0xFFFFFFFFFFFFFFu) >= e->trace_least ? "-01" : "-00", 3);
+    return 55;
+}
+
 void connection_begin(Engine *e, Connection *c, Exchange *x)
 {
     const Request *r = &x->request;
-    char id[128];
+    char id[256];
     size_t n = 0;
     c->exchange = x;
     x->on = c;
@@ -111,6 +140,13 @@ void connection_begin(Engine *e, Connection *c, Exchange *x)
         n += decimal(id + n, e->first_query + x->row.query_id);
         id[n++] = '-';
         n += decimal(id + n, x->row.sample_ix);
+    }
+    if (e->traced) {
+        if (e->send_request_id) {
+            memcpy(id + n, "\r\ntraceparent: ", 15);
+            n += 15;
+        }
+        n += trace_context(e, &x->row, id + n);
     }
     connection_write(e, c, r, id, n);
 }

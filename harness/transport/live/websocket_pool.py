@@ -156,6 +156,8 @@ class WebSocketClient:
         found = list(script.headers)
         if exchange.request_id:
             found.append(("x-request-id", exchange.request_id.decode()))
+        if exchange.traceparent:
+            found.append(("traceparent", exchange.traceparent.decode()))
         return found
 
     def begun(self, exchange: Exchange) -> None:

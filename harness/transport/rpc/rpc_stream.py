@@ -29,6 +29,7 @@ MAX_BLOCKS = 32
 _HALF_CLOSE = bytes(bytearray(b"half-close"))
 #: The request id's header up to its length, as a literal without indexing.
 _REQUEST_ID = b"\x00\x0cx-request-id"
+_TRACEPARENT = b"\x00\x0btraceparent\x37"  # 55 bytes follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class Call:
                 if size < 127
                 else literal("x-request-id", exchange.request_id)
             )
+        if exchange.traceparent:
+            block += _TRACEPARENT + exchange.traceparent
         self._sending, stamp, exchange.bytes_out = session.begin(self, block, prepared.opening, prepared.whole)
         if exchange.sent_ns < 0:
             exchange.sent_ns = stamp
