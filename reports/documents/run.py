@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from plimsoll.reports.blocks.document import (
     Block,
+    Brush,
     Card,
     Case,
     Cell,
@@ -389,7 +390,9 @@ def _charts(report: Report) -> list[Block]:
         )
         heat = [Figures(charts, paired=True)] if (charts := pictures.heat_chart(report)) else []
         over = Card([Figures(strips, bare=True, group="time"), Sentence(note, fine=True)])
-        found.append(Section("Over the run", [*heat, over], on=On.PAGE))
+        window = report.window
+        brush = [] if window is None else [Brush(lambda: window.block)]
+        found.append(Section("Over the run", [*brush, over, *heat], on=On.PAGE))
     return found
 
 
