@@ -5,6 +5,7 @@ public contract: a removed or renamed key needs a new schema name.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr
@@ -185,7 +186,7 @@ def build(
     if report.charts.timeline is not None:
         names = [*measured.banded, "latency"]
         report._window = Window(  # type: ignore[misc]  # private, so it may be set though the model is frozen
-            records, judged, report.charts.timeline, names, labels_of(records, by)
+            records, judged, report.charts.timeline, names, partial(labels_of, records, by)
         )
     return report
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -57,7 +57,7 @@ class Window:
     judged: Judged
     timeline: Timeline
     names: Sequence[str]
-    labels: Mapping[str, Split]
+    labels: Callable[[], Mapping[str, Split]]
     _arrays: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @cached_property
@@ -87,7 +87,7 @@ class Window:
     @cached_property
     def _split(self) -> tuple[str, dict[str, Selector]]:
         """The label by which the page can choose, and what selects each of its values."""
-        for label, one in self.labels.items():
+        for label, one in self.labels().items():
             if 1 < len(one.values) < _HEX:
                 return label, dict(zip(one.values, one.conditions, strict=True))
         return "", {}

@@ -423,6 +423,7 @@
       const end = bucket(event), next = [Math.min(start, end), Math.max(start, end) + 1];
       select(end === start && chosen ? null : next);
       start = null;
+      panel.scrollIntoView({ block: "nearest" });
     });
     node.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
