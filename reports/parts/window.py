@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.reports.parts.charts import Timeline, placed
+from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of
 from plimsoll.slo.objectives.goodput import against
@@ -169,7 +170,7 @@ class Window:
         return [self._objective(one, names) for one in self.judged.verdict.objectives]
 
     def _objective(self, one: ObjectiveVerdict, names: Sequence[str]) -> Mapping[str, Any]:
-        objective, told = one.objective, {"text": one.text, "run": one.outcome}
+        objective, told = one.objective, {"text": expression(one.text), "run": one.outcome}
         group = self._about(objective)
         if why := self._untold(one, names, group):
             return {**told, "why": why}

@@ -339,7 +339,7 @@
     node.append(...inside);
     return node;
   };
-  const SIGNS = { PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?" };
+  const SIGNS = { PASS: "✓", FAIL: "✕", INCONCLUSIVE: "?" };
   const chip = (outcome) => el("span", { class: "chip " + outcome.toLowerCase() }, el("b", { "aria-hidden": "true" }, SIGNS[outcome]), " " + outcome);
   const shown = (goal, value) => Number.isNaN(value) ? "–" : goal.ratio ? percent(value) : duration(value);
   const row = (tag, cells) => el("tr", {}, ...cells.map((cell, i) => el(i && tag === "td" ? "td" : "th", i ? { class: "num" } : { scope: tag === "td" ? "row" : "col" }, cell)));
@@ -349,7 +349,7 @@
     const here = measure(...(chosen ?? all), group), whole = measure(...all);
     const rows = here.map((one, i) => row("td", [one.title, count(one.n), ...one.p.map((v, k) =>
       el("span", {}, duration(v), el("span", { class: "aside" }, duration(whole[i].p[k]))))]));
-    return table(["percentile, and of the whole run below", "n", "p50", "p90", "p99", "p99.9"], rows);
+    return table(["", "n", "p50", "p90", "p99", "p99.9"], rows);
   };
   const goals = () => {
     const rows = judge(...(chosen ?? all), group).map((goal) => {
@@ -385,7 +385,7 @@
       panel.append(metrics());
       if (data.objectives.length && !data.invalid) panel.append(goals());
       const exact = data.cells ? `Percentiles are to ${percent(data.cells)}, what breaks a limit is exact` : "Times are rounded up to a step that no limit falls between";
-      const why = data.invalid ? "The run is invalid, so no part of it is judged." : "Requests count where they were due. Each objective is judged as measured, by the rules of the whole run and its memory. A part that was chosen after looking proves nothing: the verdict of the run stands.";
+      const why = data.invalid ? "The run is invalid, so no part of it is judged." : "Requests count where they were due; small numbers are of the whole run. Each objective is judged as measured, by the rules of the whole run and its memory. A part that was chosen after looking proves nothing: the verdict of the run stands.";
       panel.append(el("p", { class: "fine" }, `${why} ${exact}.`));
     }
   };
@@ -395,7 +395,8 @@
   const brushes = [];
   const select = (next) => {
     chosen = next && next[0] < next[1] ? next : null;
-    history.replaceState(null, "", chosen ? `#t=${chosen[0]}-${chosen[1]}` : location.pathname + location.search);
+    const address = chosen ? `#t=${chosen[0]}-${chosen[1]}` : location.pathname + location.search;
+    if (location.protocol !== "blob:") history.replaceState(null, "", address);  // one kept by the live page has none
     for (const brush of brushes) brush.paint();
     render();
   };
@@ -411,19 +412,25 @@
       const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * read.width;
       return Math.min(Math.max(Math.floor((at - edgeAt(0)) / (2 * half)), 0), data.buckets - 1);
     };
-    let start = null, cursor = null;
-    node.addEventListener("pointerdown", (event) => { if (!event.button && event.pointerType !== "touch") { start = bucket(event); node.setPointerCapture(event.pointerId); } });
+    let start = null, from = 0, cursor = null;
+    const moved = (event) => Math.abs(event.clientX - from) > 4;
+    node.addEventListener("pointerdown", (event) => { if (event.button) return;
+      start = bucket(event);
+      from = event.clientX;
+      node.setPointerCapture(event.pointerId);
+    });
+    node.addEventListener("pointercancel", () => { start = null; paint(chosen); });
     node.addEventListener("pointermove", (event) => {
       if (start === null) return;
       const end = bucket(event);
-      if (end !== start || chosen) paint([Math.min(start, end), Math.max(start, end) + 1]);
+      if (moved(event)) paint([Math.min(start, end), Math.max(start, end) + 1]);
     });
     node.addEventListener("pointerup", (event) => {
       if (start === null) return;
-      const end = bucket(event), next = [Math.min(start, end), Math.max(start, end) + 1];
-      select(end === start && chosen ? null : next);
+      const end = bucket(event), dragged = moved(event);
+      if (dragged || chosen) select(dragged ? [Math.min(start, end), Math.max(start, end) + 1] : null);
       start = null;
-      panel.scrollIntoView({ block: "nearest" });
+      if (dragged) panel.scrollIntoView({ block: "nearest" });
     });
     node.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
