@@ -23,6 +23,7 @@ from plimsoll.slo.judge import judge
 from plimsoll.slo.objectives.objective import Objective, parse
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, beyond
 from plimsoll.slo.promises import Promises
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import FloatArray, Records
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
@@ -54,23 +55,27 @@ def page(made: Records, goals: Sequence[str], path: Path, held: bool = False) ->
     return report.window
 
 
-def inside(window: Window, name: str, begin: int, end: int) -> FloatArray:
-    """What the requests due in some buckets of the timeline had, in order of due time."""
+def inside(window: Window, name: str, begin: int, end: int, group: int = 0) -> FloatArray:
+    """What the requests due in some buckets of the timeline had, in order of due time; ``group``: those of one value of
+    the label.
+    """
     one = next(one for one in window._series if one.name == name)
     timeline = window.timeline
     place = np.clip((window.records["due_ns"] - timeline.start_ns) // timeline.bucket_ns, 0, len(timeline.due) - 1)
-    chosen = ((place >= begin) & (place < end))[one.row]
+    chosen = ((place >= begin) & (place < end) & ((window._group == group) | (group == 0)))[one.row]
     order = np.argsort(window._order[one.row[chosen]], kind="stable")
     return one.values[chosen][order]
 
 
-def expected(window: Window, one: ObjectiveVerdict, begin: int, end: int) -> tuple[share.ShareTest, Any, float]:
+def expected(
+    window: Window, one: ObjectiveVerdict, begin: int, end: int, group: int = 0
+) -> tuple[share.ShareTest, Any, float]:
     """(the test, the bounds and the observed value) of an objective in a part, with the memory of the whole run."""
     objective = one.objective
     assert isinstance(objective, Objective)
     assert one.memory is not None
     assert objective.allowed is not None
-    values = inside(window, objective.indicator, begin, end)
+    values = inside(window, objective.indicator, begin, end, group)
     if objective.indicator == "error":
         test = share.weigh(share.counted(values > 0), objective.allowed)
         return test, test.interval, test.bad / test.n
@@ -163,6 +168,34 @@ def test_a_part_is_judged_in_the_page_as_in_python(
             assert goal["outcome"] == wanted or (rows and close)
             outcomes.add(goal["outcome"])
     assert len(outcomes) > 1
+
+
+@pytest.mark.parametrize("rows", [None, 500], ids=["every request", "counts"])
+def test_a_class_is_judged_in_the_page_as_in_python(
+    rows: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rows is not None:
+        monkeypatch.setattr(columns, "ROWS", rows)
+    n = 4_000
+    goals = ("p90(latency{class=chat}) <= 300ms", "p50(latency) <= 300ms", "ratio(error{class=batch}) <= 5%")
+    names = ["batch" if i % 3 == 0 else "chat" for i in range(n)]
+    made = records(n, rate=100, fail_every=90, lag_ns=0).labelled(LabelTable.of({"class": names}))
+    window = page(made, (*goals, "p50(ttft{prompt_tokens>=100}) <= 10s"), tmp_path / "page.html", held=True)
+    assert window.block["values"] == ["batch", "chat"]
+    parts = [(0, len(window.timeline.due)), (3, 11), (20, 21)]
+    asked = [_ASK.format(f"plimsoll.judge({a}, {b}, {group})") for a, b in parts for group in (0, 2)]
+    found = iter(asyncio.run(looked_at(tmp_path / "page.html", asked)))
+    for begin, end in parts:
+        for group in (0, 2):
+            chat, both, batch, turns = next(found)
+            assert "doesn't tell apart" in turns["why"]
+            told = [(chat, 2), (both, group), *([] if group else [(batch, 1)])]
+            for place, (goal, about) in enumerate(told):
+                test, _, observed = expected(window, window.judged.verdict.objectives[place], begin, end, about)
+                assert (goal["n"], goal["bad"]) == (test.n, test.bad)
+                assert goal["many"] == pytest.approx(test.p_fail, rel=0.02 if rows else 1e-4, abs=1e-9)
+                assert float(goal["observed"]) == pytest.approx(observed, rel=0.01 if rows else 1e-4)
+            assert not group or "not about chat" in batch["why"]
 
 
 def test_numbers_are_written_in_the_page_as_everywhere(tmp_path: Path) -> None:

@@ -244,28 +244,30 @@
       for (const key of order) one[key] = next(one[key]);
       one.begins = new Float64Array(data.buckets + 1);
       for (let i = 0; i < data.buckets; i++) one.begins[i + 1] = one.begins[i] + one.sizes[i];
+      one.values = one.steps.map((steps) => steps ? (steps - 1) * one.step : Infinity);
     }
   };
 
   // Values of some buckets, ascending, each with how often it came; +Infinity for what failed.
   const part = (series, from, to, group) => {
-    const places = [];
-    for (let i = series.begins[from]; i < series.begins[to]; i++) if (!group || series.groups[i] === group) places.push(i);
-    const value = (i) => series.steps[i] ? (series.steps[i] - 1) * series.step : Infinity;
-    const pairs = Float64Array.from(places, value);
-    const rows = series.counts ? null : pairs.slice();
-    let ordered = pairs, sums = null, n = places.length;
+    const first = series.begins[from], last = series.begins[to], chosen = (column) => {
+      const all = column.subarray(first, last);
+      return group ? all.filter((_, i) => series.groups[first + i] === group) : all;
+    };
+    const rows = chosen(series.values);
+    if (series.unit === "flag") return { n: rows.length, rows };
+    let ordered = rows.slice(), sums = null, n = rows.length;
     if (series.counts) {
-      places.sort((a, b) => value(a) === value(b) ? 0 : value(a) - value(b));
-      ordered = Float64Array.from(places, value);
-      sums = new Float64Array(places.length);
+      const counts = chosen(series.counts), places = Uint32Array.from(rows, (_, i) => i);
+      places.sort((a, b) => rows[a] === rows[b] ? 0 : rows[a] - rows[b]);
+      ordered = Float64Array.from(places, (i) => rows[i]);
       n = 0;
-      places.forEach((place, i) => { n += series.counts[place]; sums[i] = n; });
+      sums = Float64Array.from(places, (i) => n += counts[i]);
     } else ordered.sort();
     const search = (array, holds) => { let low = 0, high = array.length; while (low < high) { const m = (low + high) >> 1; if (holds(array[m])) high = m; else low = m + 1; } return low; };
     const upto = (place) => sums ? place ? sums[place - 1] : 0 : place;
     const found = {
-      n, rows,
+      n, rows: sums ? null : rows,
       at: (rank) => sums ? ordered[search(sums, (sum) => sum > rank)] : ordered[rank],
       below: (x) => upto(search(ordered, (v) => v >= x)),
       upTo: (x) => upto(search(ordered, (v) => v > x)),
@@ -331,7 +333,7 @@
   // -- the panel ----------------------------------------------------------------------------------------------------
 
   const panel = document.getElementById("window"), all = [0, data.buckets];
-  let chosen = null, group = 0;
+  let chosen = null, group = 0, whole = null;
   const ns = (edge) => edge === data.buckets ? data.end : data.start + edge * data.width;
   const el = (tag, attributes, ...inside) => {
     const node = document.createElement(tag);
@@ -346,7 +348,8 @@
   const table = (head, rows) => el("div", { class: "scroll" }, el("table", { class: "figures" }, el("thead", {}, row("th", head)), el("tbody", {}, ...rows)));
 
   const metrics = () => {
-    const here = measure(...(chosen ?? all), group), whole = measure(...all);
+    const here = measure(...(chosen ?? all), group);
+    whole ??= measure(...all);
     const rows = here.map((one, i) => row("td", [one.title, count(one.n), ...one.p.map((v, k) =>
       el("span", {}, duration(v), el("span", { class: "aside" }, duration(whole[i].p[k]))))]));
     return table(["", "n", "p50", "p90", "p99", "p99.9"], rows);
