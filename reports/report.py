@@ -5,9 +5,10 @@ public contract: a removed or renamed key needs a new schema name.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 
 from plimsoll.reports.blocks.section import JudgedRun, sections
 from plimsoll.reports.parts.charts import Charts, by_prompt, heatmap, timeline
@@ -24,11 +25,12 @@ from plimsoll.reports.parts.judgement import (
 from plimsoll.reports.parts.measures import HEARD, LIVE, Measures, measures
 from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from plimsoll.reports.parts.provenance import Attempt, attempts_part, run_part
+from plimsoll.reports.parts.window import Window
 from plimsoll.reports.sections.accuracy import Accuracy
 from plimsoll.reports.sections.agents import Agents
 from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
-from plimsoll.reports.sections.by import Group, untold
+from plimsoll.reports.sections.by import Group, labels_of, untold
 from plimsoll.reports.sections.client import ClientPart
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.hops import Hops
@@ -120,6 +122,13 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         description="what sections of outside packages say, by their names; absent: there are none",
     )
 
+    _window: Window | None = PrivateAttr(default=None)  # for pages only
+
+    @property
+    def window(self) -> Window | None:
+        """What a page judges parts of the run by; None for a report that was read from its file."""
+        return self._window
+
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
         optional = ("agents", "by", "client", "hops", "prefix_cache", "recorded", "server", "sessions", "sections")
@@ -165,7 +174,7 @@ def build(
         *server_warnings(made["server"]),
         *untold(records, by),
     ]
-    return Report(
+    report = Report(
         run=run_part(manifest, scenario, judged.facts.open_loop),
         validity=validity_part(judged, manifest),
         verdict=verdict_part(judged),
@@ -181,6 +190,12 @@ def build(
         sections={name: part for name, part in others.items() if part is not None},
         **made,
     )
+    if report.charts.timeline is not None:
+        names = [*measured.banded, "latency"]
+        report._window = Window(  # type: ignore[misc]  # private, so it may be set though the model is frozen
+            records, judged, report.charts.timeline, names, partial(labels_of, records, by)
+        )
+    return report
 
 
 def _parts(run: JudgedRun) -> tuple[dict[str, Any], list[str]]:

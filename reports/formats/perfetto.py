@@ -21,7 +21,7 @@ from plimsoll.reports.parts.provenance import public_text
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.slowest import request_id
 from plimsoll.reports.wording import units
-from plimsoll.slo.metrics.anatomy import parent, parse
+from plimsoll.slo.metrics.stages import parent, parse
 from plimsoll.slo.records.records import IntArray, Phase, Records, Status, empty
 from plimsoll.slo.records.trace_ids import TraceIds
 
