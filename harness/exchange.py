@@ -15,19 +15,25 @@ class SessionStamps:
     by ``settle``.
 
     Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none). No columns:
-    ``texts`` (1 for each message that was text, 0 for a binary one) and ``heard`` (the transcript, None: none).
+    ``texts`` (1 for each message that was text, 0 for a binary one), ``heard`` (the transcript, None: none), and of a
+    turn on a connection that had others before it (``follows``): how much audio it had taken by then
+    (``taken_before_ns``), and of the answer that this turn speaks over, when it would have been played
+    (``sounding_ns``) and whether the server was still at it (``under_way``). ``cut``: the next turn spoke over this
+    one's answer.
     """
 
     __slots__ = (
         "audible_ns",
         "chunk_audio_ns",
         "chunk_cursor_ns",
+        "cut",
         "endpoint_ns",
         "false_endpoints",
         "final_ns",
         "first_audio_ns",
         "first_final_ns",
         "first_partial_ns",
+        "follows",
         "frame_lag_ns",
         "frame_ns",
         "heard",
@@ -40,9 +46,12 @@ class SessionStamps:
         "open_ns",
         "pace",
         "slice",
+        "sounding_ns",
         "speech_end_ns",
         "speech_start_ns",
+        "taken_before_ns",
         "texts",
+        "under_way",
         "unsent_bytes",
         "word_errors",
         "word_lag_ns",
@@ -72,6 +81,9 @@ class SessionStamps:
         self.frame_ns = -1
         self.pace = -1
         self.slice = ""
+        self.follows = self.under_way = self.cut = False
+        self.taken_before_ns = 0
+        self.sounding_ns = -1
         self.texts = bytearray()
         self.heard: str | None = None
         self.chunk_audio_ns = array("q")
@@ -90,6 +102,7 @@ class Exchange:
     ``request`` is what the client's ``encode`` made of the payload; ``stamp`` starts at 0 (kernel) and is set to 1
     by the first read that the kernel did not stamp; ``attempts`` is how often its request was
     written (the recorder makes it 0 where nothing was sent).
+    ``traceparent``: the trace context that goes with it (empty: none).
     ``labels``: what the answer said of itself, by label (None: nothing that is kept).
     ``on_done`` is called exactly once, by the client; ``watch``, where there is one, after each read before the last.
     """
@@ -136,6 +149,7 @@ class Exchange:
         "stamp",
         "status",
         "tokens_from",
+        "traceparent",
         "watch",
     )
 
@@ -181,4 +195,5 @@ class Exchange:
         self.watch: Any = None
         self.context: Any = None
         self.request_id = b""
+        self.traceparent = b""
         self.on_wire = False

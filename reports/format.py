@@ -21,6 +21,7 @@ from plimsoll.reports.blocks.document import Document, harmless
 from plimsoll.reports.parts.parts import Result
 from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError, announced, guarded, loaded, misfit
+from plimsoll.slo.records.records import Records
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Format:
     """``name`` is what ``--format NAME=PATH`` says; ``suffix`` what a file of it ends in; ``summary`` one line.
-    ``document`` says anything else than a run: a search, a comparison and so on; None: it can't.
+    ``document`` says anything else than a run: a search, a comparison and so on; None: it can't. ``rows`` renders a run
+    from its rows and its manifest.json too, where they are at hand; None: the report holds all that it shows.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Format:
     summary: str
     render: Callable[[Report], bytes]
     document: Callable[[Document], bytes] | None = None
+    rows: Callable[[Report, Records, Mapping[str, Any]], bytes] | None = None
 
 
 class _Formats(Mapping[str, Format]):

@@ -5,9 +5,10 @@ public contract: a removed or renamed key needs a new schema name.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 
 from plimsoll.reports.blocks.section import JudgedRun, sections
 from plimsoll.reports.parts.charts import Charts, by_prompt, heatmap, timeline
@@ -24,17 +25,20 @@ from plimsoll.reports.parts.judgement import (
 from plimsoll.reports.parts.measures import HEARD, LIVE, Measures, measures
 from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from plimsoll.reports.parts.provenance import Attempt, attempts_part, run_part
+from plimsoll.reports.parts.window import Window
 from plimsoll.reports.sections.accuracy import Accuracy
 from plimsoll.reports.sections.agents import Agents
 from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
-from plimsoll.reports.sections.by import Group, untold
+from plimsoll.reports.sections.by import Group, labels_of, untold
 from plimsoll.reports.sections.client import ClientPart
 from plimsoll.reports.sections.failures import Failures
+from plimsoll.reports.sections.hops import Hops
 from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
 from plimsoll.reports.sections.prefix_cache import PrefixCache
 from plimsoll.reports.sections.recorded import Recorded
+from plimsoll.reports.sections.server import ServerPart, server_warnings
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
@@ -103,9 +107,13 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         default=None, description="latencies of a replay beside those that were recorded; absent: nobody recorded any"
     )
     sessions: Sessions | None = Field(default=None, description="sessions and their turns; absent: there were none")
+    hops: Hops | None = Field(
+        default=None, description="what each hop of the scenario's budget took; absent: it has no budget"
+    )
     client: ClientPart | None = Field(
         default=None, description="requests and the attempts made of them; absent: no habits, and nobody told to wait"
     )
+    server: ServerPart | None = Field(default=None, description="what the server said of itself; absent: nobody asked")
     prefix_cache: PrefixCache | None = Field(
         default=None, description="prompt tokens that a cache had, and could have had; absent: nobody said"
     )
@@ -114,9 +122,16 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         description="what sections of outside packages say, by their names; absent: there are none",
     )
 
+    _window: Window | None = PrivateAttr(default=None)  # for pages only
+
+    @property
+    def window(self) -> Window | None:
+        """What a page judges parts of the run by; None for a report that was read from its file."""
+        return self._window
+
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        optional = ("agents", "by", "client", "prefix_cache", "recorded", "sessions", "sections")
+        optional = ("agents", "by", "client", "hops", "prefix_cache", "recorded", "server", "sessions", "sections")
         absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}
@@ -156,9 +171,10 @@ def build(
         *judged.promises.notes,
         *cancellation_notes(judged.cancelled, scenario.get("cancel") == "recorded"),
         *(made["agents"].notes if made["agents"] is not None else ()),
+        *server_warnings(made["server"]),
         *untold(records, by),
     ]
-    return Report(
+    report = Report(
         run=run_part(manifest, scenario, judged.facts.open_loop),
         validity=validity_part(judged, manifest),
         verdict=verdict_part(judged),
@@ -174,6 +190,12 @@ def build(
         sections={name: part for name, part in others.items() if part is not None},
         **made,
     )
+    if report.charts.timeline is not None:
+        names = [*measured.banded, "latency"]
+        report._window = Window(  # type: ignore[misc]  # private, so it may be set though the model is frozen
+            records, judged, report.charts.timeline, names, partial(labels_of, records, by)
+        )
+    return report
 
 
 def _parts(run: JudgedRun) -> tuple[dict[str, Any], list[str]]:

@@ -45,6 +45,7 @@ class Flags(TypedDict, total=False):
     spread: bool | None
     load: float | None
     share_depth: int | None
+    sessions: str | None
     format: str | None
     time_unit: str | None
     columns: Mapping[str, Any] | None
@@ -75,7 +76,7 @@ _PLAIN = (
 )
 #: How a file is read: the same of its times and of its lengths.
 _READING = ("format", "time_unit", "columns")
-_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth", *_READING)
+_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth", "sessions", *_READING)
 _PARAMS = ("rate", "arrival", "concurrency", *_REPLAY)
 #: What a description tells of, and the flags that change it.
 _LOAD = ("kind", "mode", "params", "source", "stop", "cancel", "warmup")

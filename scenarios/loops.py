@@ -3,9 +3,10 @@
 Open: each query has a due time and waits for no answer. Closed: slots and an endless list of rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,38 @@ def _made(rows: int, per_query: int) -> tuple[IntArray, IntArray, IntArray]:
     offsets = np.arange(0, rows * per_query + 1, per_query)
     sample_ix = np.zeros(rows, np.int64) if per_query == 1 else np.tile(np.arange(per_query), rows)
     return offsets, sample_ix, np.full(rows, -1)
+
+
+def sessions_plan(
+    begins: IntArray,
+    turns: IntArray,
+    payload: IntArray,
+    think: IntArray,
+    stop: Stop,
+    seed: int,
+    more: Mapping[str, IntArray] = MappingProxyType({}),
+) -> Plan:
+    """Sessions that begin then and have so many turns; of all turns, session by session, the payload, what they wait
+    for and ``more`` labels. Rows in the order in which they would be due if answers took no time.
+    """
+    most = len(payload) if stop.max_queries is None else min(stop.max_queries, len(payload))
+    first = np.cumsum(turns) - turns
+    waits = think.copy()
+    waits[first] = 0
+    total = np.cumsum(waits)
+    due = np.repeat(begins - total[first], turns) + total
+    order = np.argsort(due, kind="stable")[:most]  # a turn never comes before the one it waits for
+    place = np.full(len(payload) + 1, -1)
+    place[order] = np.arange(most)
+    before = order - 1
+    before[np.isin(order, first)] = len(payload)
+    after = place[before]
+    sessions = int((after < 0).sum())
+    made = replace(stop, min_queries=min(stop.min_queries, sessions))  # what a failure cuts short is no fault of ours
+    session = np.repeat(place[first], turns)[order]  # the query id of its first turn
+    turn = (np.arange(len(payload)) - np.repeat(first, turns))[order] + 1
+    labels = QueryLabels({"session": session, "turn": turn, **{name: one[order] for name, one in more.items()}}, {})
+    return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
 
 
 def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_query: int = 1) -> Plan:

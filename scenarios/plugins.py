@@ -56,9 +56,23 @@ def no_originals(params: Any, stop: Stop, seed: int) -> None:
     return
 
 
+#: What plans with sessions tell rows apart by.
+OF_SESSIONS = ("session", "turn")
+
+
+def no_labels(params: Any) -> tuple[str, ...]:
+    """What a kind says whose queries are all alike."""
+    return ()
+
+
 def no_give_ups(params: Any, seed: int) -> Callable[[IntArray], IntArray]:
     """What a kind says that repeats no recording."""
     raise ValueError("cancel: recorded is of kind replay, which knows what was recorded. Give a share and a delay")
+
+
+def never(params: Any) -> bool:
+    """Whether a kind whose queries stand alone tries a failed one again."""
+    return False
 
 
 def as_it_is(params: Any, source: PayloadSource) -> PayloadSource:
@@ -84,11 +98,12 @@ class Kind:
     they say it, else 0; ``notes(params, seed)``: what a reader of its report should know; ``originals(params, stop,
     seed)``: of each sample of the plan, piece by piece, when it was sent when it was recorded, how it ended and how
     long it took, or None; ``gave_up(params, seed)``: of query ids, after how many ns each was given up then, or -1.
-    ``labels``: what its plans tell rows apart by. ``sample_file`` is the smallest useful content of the file that a
-    field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query, so that its samples
-    are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where they differ.
+    ``labels(params)``: what its plans tell rows apart by. ``sample_file`` is the smallest useful content of the file
+    that a field ``trace`` names, if any: such a kind needs one. ``one_query``: all samples are one query, so that its
+    samples are counted and not its queries. ``aliases``: a flag's name -> the param that it sets, where they differ.
     ``sourced(params, source)`` is the source as the kind sends it, and ``settled(params, source)`` are the params with
-    what the plan needs of that. ``headline`` says which number the kind is judged by in MLPerf's rules, or in ours.
+    what the plan needs of that. ``again(params)``: a failed query is tried again, by the client's retry policy or, for
+    want of one, ``plan.habits.AGAIN``. ``headline`` says which number the kind is judged by in MLPerf's rules or ours.
     """
 
     name: str
@@ -105,12 +120,13 @@ class Kind:
     notes: Callable[[Any, int], Sequence[str]] = no_notes
     originals: Callable[[Any, Stop, int], Iterator[Mapping[str, IntArray]] | None] = no_originals
     gave_up: Callable[[Any, int], Callable[[IntArray], IntArray]] = no_give_ups
-    labels: tuple[str, ...] = ()
+    labels: Callable[[Any], tuple[str, ...]] = no_labels
     sample_file: str | None = None
     one_query: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
     sourced: Callable[[Any, PayloadSource], PayloadSource] = as_it_is
     settled: Callable[[Any, Callable[[], PayloadSource]], Any] = as_they_are
+    again: Callable[[Any], bool] = never
 
     def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:
         """The whole plan. Raises ``ValueError``."""

@@ -30,7 +30,7 @@ from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
-from plimsoll.scenarios.plan.habits import ClientSection
+from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -51,7 +51,7 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
-OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "mix")
+OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix")
 _OF_CLASS = ("kind", "params", "source", "objectives")
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -173,6 +173,10 @@ class Scenario(BaseModel):
         default=None, description="Its habits: {retry: {budget: 10%}, hedge: {after: p95}, patience: 10s}; null: none."
     )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
+    budget: dict[NonEmpty, NonEmpty] = Field(
+        default_factory=dict,
+        description="What each hop may take, in order: {queue: 20ms, decode: 50ms/token}. It explains, not promises.",
+    )
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
     retries: int = Field(
         default=0, ge=0, le=100, description="So often is a run repeated that is INVALID by the generator alone."
@@ -283,9 +287,10 @@ class Scenario(BaseModel):
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
         found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
         for one in self.classes.values():
-            names = [*kinds()[one.kind].labels, *(one.labels or {}), *ALWAYS]
+            names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
             names += OF_CLIENT if one.client is not None else ()
             names += ["degraded"] if one.degraded is not None else []
+            names += ["barge_in"] if getattr(one.params, "barge_in", None) is not None else []
             found |= dict.fromkeys(names, ())
         return found
 
@@ -392,6 +397,8 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     whole = {**raw, "params": params or StopSection(), "source": source or StopSection()}
     if kind is None:
         whole["kind"] = "?"
+    elif params is not None and kind.again(params) and isinstance(client := raw.get("client"), Mapping | None):
+        whole["client"] = {**(client or {}), "retry": (client or {}).get("retry") or AGAIN}
     scenario = reading.validated(Scenario, whole, ())
     if scenario is not None and source is not None:
         reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009

@@ -31,12 +31,14 @@ def render() -> str:
 
 def _metrics() -> str:
     known = catalogue()
+    listed = sorted([*known.values(), *(known[f"{name}.NAME"] for name in known.families)], key=lambda one: one.name)
     lines = ["| metric | unit | better | formula | what it is |", "|---|---|---|---|---|"]
     lines += [
-        f"| [`{item.name}`](#{item.name}) | {_unit(item)} | {item.better} | {item.formula} | {item.summary} |"
-        for item in known.values()
+        f"| [`{item.name}`](#{item.name.replace('.', '').lower()}) | {_unit(item)} | {item.better} | {item.formula} | "
+        f"{item.summary} |"
+        for item in listed
     ]
-    return "\n".join([*lines, "", *(_section(item) for item in known.values())]).rstrip()
+    return "\n".join([*lines, "", *(_section(item) for item in listed)]).rstrip()
 
 
 def _awaited() -> str:
@@ -62,7 +64,7 @@ def _unit(indicator: Indicator) -> str:
 
 
 def _section(indicator: Indicator) -> str:
-    text = inspect.getdoc(import_module(f"plimsoll.slo.indicators.{indicator.name}")) or ""
+    text = inspect.getdoc(import_module(f"plimsoll.slo.indicators.{indicator.name.partition('.')[0]}")) or ""
     first, _, rest = text.partition("\n\n")
     body = f"{' '.join(first.split())}\n\n{rest}".replace("``", "`").strip()
     facts = (

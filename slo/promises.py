@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.verdict.hops import Hop
 
 if TYPE_CHECKING:  # its documents are rare, and what reads them is 30 ms of imports
     from plimsoll.slo.objectives.openslo import Slo
@@ -19,7 +20,8 @@ class Promises:
 
     ``objectives``: of the short grammar, both scopes. ``slos``: of OpenSLO documents. ``confidence`` is of each bound
     alone, as text, strictly between 0 and 1. ``production_per_s``: requests per second in production, for budgets by
-    events. ``notes``: what the user should know of these promises.
+    events. ``notes``: what the user should know of these promises. ``hops``: a latency budget, which explains and
+    promises nothing.
     """
 
     objectives: tuple[Objective, ...] = ()
@@ -27,3 +29,4 @@ class Promises:
     confidence: str = DEFAULT_CONFIDENCE
     production_per_s: float | None = None
     notes: tuple[str, ...] = ()
+    hops: tuple[Hop, ...] = ()

@@ -177,18 +177,18 @@ TRANSPORTS = {
     },
 }
 #: Folders in which every file is an extension of one kind, found by its place.
-PLUG_INS = {"harness/protocols", "slo/indicators"}
+PLUG_INS = {"harness/protocols", "slo/indicators", "slo/server/engines"}
 MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 
 #: package -> lines and files of Python. A ratchet: these numbers only fall. A capability that raises one says what it
 #: buys in docs/decisions.
 BUDGETS = {
     "plimsoll/documents": (381, 2),
-    "scenarios": (10674, 70),
-    "slo": (23802, 127),
-    "reports": (15030, 66),
-    "harness": (45980, 187),
-    "reference_server": (16059, 70),
+    "scenarios": (11077, 70),
+    "slo": (25808, 156),
+    "reports": (16152, 70),
+    "harness": (47884, 194),
+    "reference_server": (16122, 70),
 }
 
 JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}

@@ -45,6 +45,7 @@ from plimsoll.slo.metrics.word_errors import NAMES
 from plimsoll.slo.objectives import objective
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
+from plimsoll.slo.records.trace_ids import TraceIds
 from plimsoll.slo.validity import validity
 from tests.command import verbs
 from tests.e2e.plimsoll import FILES
@@ -400,7 +401,7 @@ def test_every_key_of_the_report_is_listed(heading: str, model: type[BaseModel])
 def test_every_file_column_and_status_is_listed() -> None:
     text = page("run-directory")
     assert set(named(section(text, "Run directory"))) == FILES
-    requests, chunks = tables.to_tables(rec.empty(), [])
+    requests, chunks = tables.to_tables(rec.empty(), [], TraceIds.of("r", 0.0).column(rec.empty()))
     listed = named(section(text, "requests.parquet"))
     assert listed == [*requests.column_names, *(status.name for status in rec.Status)]
     assert named(section(text, "chunks.parquet")) == chunks.column_names
@@ -443,6 +444,7 @@ def test_everything_that_a_folder_scan_finds_is_named() -> None:
     assert set(named(section(page("scenarios"), "Library"))) == set(library())
     assert sorted(named(section(page("protocols"), "Protocols"))) == sorted(protocols())
     everywhere = ["max_connections", "stamps", "spin", "engine", "max_outstanding", "request_id"]
+    everywhere += ["traceparent", "trace_url"]
     assert named(section(page("protocols"), "In common"))[-len(everywhere) :] == everywhere
     assert set(named(section(page("run-directory"), "Formats"))) == set(formats())
     assert {f"## {name}" for name in catalogue()} <= set(page("metrics").splitlines())

@@ -319,6 +319,7 @@ class Site:
             scenario=public,
             target_url=target.url,
             model=target.model,
+            traceparent=target.traceparent,
             bundled=None,
             fingerprint=plan.fingerprint,
             workers=shards,

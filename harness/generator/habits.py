@@ -20,11 +20,12 @@ import numpy as np
 from plimsoll.harness.clock import Clock
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Client
-from plimsoll.harness.transport.outcome import retry_after_s
-from plimsoll.scenarios.plan.habits import ClientSection
+from plimsoll.harness.transport.outcome import NEVER, told_ns
+from plimsoll.scenarios.plan.habits import GRPC, ClientSection
 from plimsoll.scenarios.plan.seeds import child, mixed
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.trace_ids import again
 
 _OK, _TIMEOUT, _CANCELLED = int(Status.OK), int(Status.TIMEOUT), int(Status.CANCELLED)
 _MEASURE, _ATTEMPT = int(Phase.MEASURE), int(Phase.ATTEMPT)
@@ -34,6 +35,9 @@ RESERVE = 10
 LATEST, LEAST, EVERY = 1024, 100, 16
 #: Amplification is that of so many seconds, and is judged from so many attempts in them on.
 WINDOW_S, ENOUGH = 10, 100
+#: By the number of a gRPC code, the code of HTTP that says the same; the numbers by name.
+_SAME = (0, *GRPC.values())
+_NUMBERS = {name: number for number, name in enumerate(GRPC, 1)}
 LOST = "another attempt of this request answered first"
 #: What a request has of the attempt that answered.
 _TAKEN = tuple(
@@ -128,7 +132,7 @@ class Habits:
         self.retry, self.hedge = section.retry, section.hedge
         self._key = child(seed, "client", "backoff")
         self._first_ns, self._most_ns = section.retry.span_ns if section.retry is not None else (0, 0)
-        self._on = frozenset(section.retry.on) if section.retry is not None else frozenset()
+        self._on = frozenset(_NUMBERS.get(str(one), one) for one in section.retry.on) if section.retry else frozenset()
         self.retries = Bucket(section.retry.budget if section.retry else None, shards)
         self.hedges = Bucket(section.hedge.budget if section.hedge else None, shards)
         percentile = section.hedge.percentile if section.hedge else None
@@ -140,6 +144,8 @@ class Habits:
         self.ended = False
         self.on_attempt: Callable[[Exchange], None] = lambda exchange: None
         self.excess: Callable[[str], None] = lambda why: None
+        #: Of gRPC: what an answer says stands in blocks, which are read as soon as it ends.
+        self.judge: Callable[[Exchange], None] = getattr(client, "judge", lambda exchange: None)
         if hasattr(client, "answer"):
             self.answer = client.answer
 
@@ -184,16 +190,19 @@ class Habits:
         counts |= {"hedges_denied": self.hedges.denied, "hedge_wins": self.hedge_wins, "left": self.left}
         return {**self.client.stats(), "habits": counts}
 
-    def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        """``settle`` of requests; an attempt is taken apart for its own row only. Labels come last."""
+    def after(
+        self, settle: Callable[[Exchange], None], alone: Callable[[Exchange], None]
+    ) -> Callable[[Exchange], None]:
+        """``settle`` of requests, and ``alone`` of an attempt that is for its own row only. Labels come last."""
 
         def settle_and_say(exchange: Exchange) -> None:
             request: _Request = exchange.context
             exchange.context = None
             if exchange.phase == _ATTEMPT:
-                request.settle_attempt(exchange)
+                request.settle_attempt(exchange, alone)
             else:
                 settle(exchange)
+                request.said = exchange.labels
                 exchange.labels = {**(exchange.labels or {}), **request.labels()}
 
         return settle_and_say
@@ -222,17 +231,24 @@ class Habits:
     def wait_ns(self, attempt: Exchange, retries: int) -> int:
         """How long to wait before the next attempt after this one; -1: there is none."""
         retry = self.retry
-        if retry is None or retries >= retry.max or self.ended or not self._retried(attempt) or not self.retries.take():
+        if retry is None or retries >= retry.max or self.ended or not self._retried(attempt):
+            return -1
+        told = told_ns(attempt) if retry.honour_retry_after else 0
+        if told == NEVER or not self.retries.take():
             return -1
         wait = min(self._first_ns << min(retries, 40), self._most_ns)
         if retry.jitter != "none":
             at = np.array([(attempt.query_id * 1009 + attempt.sample_ix) * 101 + retries], np.int64)
             drawn = int(mixed(self._key, at)[0] >> np.uint64(11)) * 2.0**-53
             wait = int(wait * drawn) if retry.jitter == "full" else int(wait * (0.5 + drawn / 2))
-        return wait + 1_000_000_000 * max(0, retry_after_s(attempt) if retry.honour_retry_after else 0)
+        return wait + max(0, told)
 
     def _retried(self, attempt: Exchange) -> bool:
         code, on = attempt.code, self._on
+        if 0 < code < len(_SAME) and not len(attempt.mark_ns):
+            same = _SAME[code]
+            late = attempt.status == _TIMEOUT and "timeout" in on
+            return late or code in on or same in on or (same >= 500 and "5xx" in on)
         if attempt.status == _OK or code >= 400:
             return code in on or (code >= 500 and "5xx" in on)
         if attempt.status == _CANCELLED:
@@ -260,7 +276,7 @@ class _Request:
 
     __slots__ = (
         "_answer", "_asked", "_closing", "_done", "_flying", "_habits", "_hedged", "_id", "_over", "_second", "_tries",
-        "_wasted", "_winner",
+        "_wasted", "_winner", "said",
     )  # fmt: skip
 
     def __init__(self, habits: Habits, asked: Exchange, request_id: bytes, second: Any) -> None:
@@ -272,6 +288,7 @@ class _Request:
         self._winner: Exchange | None = None
         self._over = self._closing = False
         self._wasted = self._answer = 0
+        self.said: dict[str, str | int | None] | None = None  # the labels of the answer that the request has
 
     def begin(self) -> None:
         """The first attempt."""
@@ -289,6 +306,9 @@ class _Request:
         attempt.on_done = self._ended
         self._tries.append(attempt)
         self._flying.append(attempt)
+        attempt.traceparent = self._asked.traceparent
+        if len(self._tries) > 1:
+            attempt.traceparent = again(attempt.traceparent, len(self._tries) - 1)
         client.send(attempt, self._id)
 
     def _more(self, hedge: bool) -> None:
@@ -344,6 +364,7 @@ class _Request:
     def _ended(self, attempt: Exchange) -> None:
         attempt.watch = None
         self._flying.remove(attempt)
+        self._habits.judge(attempt)
         good = attempt.status == _OK and attempt.code < 400
         if attempt is self._asked and (good or self._closing):
             self._habits.told(attempt)
@@ -404,13 +425,14 @@ class _Request:
 
     # -- off the clock ------------------------------------------------------------------------------------------
 
-    def settle_attempt(self, attempt: Exchange) -> None:
+    def settle_attempt(self, attempt: Exchange, settle: Callable[[Exchange], None]) -> None:
         """What a row of its own needs; the one that answered was taken apart with the request."""
         if attempt is self._winner:
             for name in _SETTLED:
                 setattr(attempt, name, getattr(self._asked, name))
+            attempt.labels = {**(self.said or {}), **(attempt.labels or {})}
         else:
-            self._habits.client.settle(attempt)
+            settle(attempt)
             self._wasted += max(0, attempt.n_out)
 
     def labels(self) -> dict[str, str | int | None]:

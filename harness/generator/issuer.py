@@ -23,6 +23,7 @@ from plimsoll.harness.transport.client import Client
 from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.trace_ids import TraceIds
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator.sessions import Turns
@@ -73,7 +74,7 @@ class Load:
     ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns(piece)`` gives
     for each row of a piece of the plan how long after it was taken up its query is cancelled, -1 for never (None: no
     query is). ``turns``: of sessions, whose first turns it feeds; ``first_query``: what the ids of its queries begin at
-    on the wire.
+    on the wire; ``traces``: the trace context of each (None: none).
     """
 
     plan: Blocks
@@ -85,6 +86,7 @@ class Load:
     fed: Mapping[int, Supply] = field(default_factory=dict)
     turns: Turns | None = None
     first_query: int = 0
+    traces: TraceIds | None = None
 
 
 class Pieces:
@@ -126,9 +128,10 @@ class Issuer:
         self._client = client
         self._clock = clock
         self._on_finished = on_finished
-        self._lanes: list[_OpenLane | _ClosedLane | Turns] = []
+        self._lanes: list[_OpenLane | _ClosedLane] = []
         self._flying: set[Exchange] = set()
         self.t0_ns = 0
+        self.ahead = False
         self.sent = 0
         self.stopped = False
         self.aborted: str | None = None
@@ -138,14 +141,12 @@ class Issuer:
         """Begin: the first warm-up query may be due at once, the first measured one at ``t0_ns``."""
         self.t0_ns = t0_ns
         load = self._load
-        main: _OpenLane | _ClosedLane | Turns
+        main: _OpenLane | _ClosedLane | None = None
         if load.turns is not None:
             load.turns.begin(self)
-        if load.turns is not None and load.turns.slots:
-            main = load.turns
-        else:
+        if load.turns is None or not load.turns.slots:
             main = (_ClosedLane if load.plan.head.cyclic else _OpenLane)(self, load.plan, _MEASURE, load.cancel_ns)
-        self._lanes = [main]
+            self._lanes = [main]
         if load.warmup is not None:
             if load.warmup.head.cyclic:
                 lane = _ClosedLane(self, load.warmup, _WARMUP, ends_ns=t0_ns)
@@ -160,8 +161,8 @@ class Issuer:
                 before.begin()
         if isinstance(main, _OpenLane):
             main.begin()
-        else:
-            self._clock.wake_at(t0_ns, main.begin if isinstance(main, _ClosedLane) else main.take_up)
+        elif main is not None:
+            self._clock.wake_at(t0_ns, main.begin)
         limit = load.plan.head.stop.max_duration_ns
         if limit is not None:
             self._clock.wake_at(t0_ns + limit, self._max_duration)
@@ -179,8 +180,6 @@ class Issuer:
     def feed(self) -> None:
         """Make rows ready that will be due: a few each time, where nothing is due at once."""
         for lane in self._lanes:
-            if not isinstance(lane, _OpenLane | _ClosedLane):
-                continue  # sessions that are taken up as slots come free are all at hand
             if lane.rows.low or lane.next_due_ns - self._clock.now_ns() > FEED_NS:
                 lane.go_on()
                 lane.rows.fill(1)
@@ -221,6 +220,8 @@ class Issuer:
         run = self._load.run_id
         number = query_id + self._load.first_query
         request_id = f"{run}-{number}-{sample_ix}" if phase == _MEASURE else f"{run}w-{number}-{sample_ix}"
+        if self._load.traces is not None:
+            exchange.traceparent = self._load.traces.header(number, sample_ix, phase != _MEASURE)
         flying = self._flying
         flying.add(exchange)
         self.sent += 1
@@ -230,6 +231,10 @@ class Issuer:
             self._clock.wake_at(exchange.ready_ns + cancel_ns, lambda: self._cancel(exchange))
         if len(flying) > self._load.outstanding_limit and self.aborted is None:
             self.abort(too_many_outstanding(len(flying), self._load.outstanding_limit))
+
+    def turn(self, query_id: int, payload_ix: int, due_ns: int, request: Any, cancel_ns: int) -> None:
+        """A turn of a session, which is due."""
+        self.send(query_id, 0, payload_ix, due_ns, request, _MEASURE, self.done, cancel_ns)
 
     def done(self, exchange: Exchange) -> None:
         """An exchange is over (for lanes: call this first)."""

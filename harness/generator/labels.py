@@ -7,6 +7,7 @@ a text or none: lists and objects are none. Nothing here is on the clock.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 import orjson
 
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.secrecy.redaction import MASK
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec
 from plimsoll.harness.transport.held import WORST, reading, text_cost
@@ -26,6 +28,11 @@ from plimsoll.scenarios.text.labels import fallback_of, of_answers, origin_of
 LONGEST = 200
 #: Of each label a worker keeps so many different values, and of all labels together so many characters.
 VALUES, CHARS = 1 << 16, 16 << 20
+#: What looks like a credential, whosever it is: a scheme and a token, a JSON web token, keys with a known beginning.
+_CREDENTIAL = re.compile(
+    r"(?i:bearer|basic)\s+[\w+/=.~-]{12,}|\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"
+    r"|\b(?:sk|pk|rk|gh[opsu]|xox[abprs]|hf|nvapi|glpat)[-_][\w-]{16,}|\bAKIA[0-9A-Z]{16}\b"
+)
 _FRAMED = "length-prefixed"
 Find = Callable[[Exchange], str | None]
 #: (a finished exchange, bytes without which nothing of interest is there) -> decoded JSON, the last first.
@@ -56,7 +63,9 @@ class Capture:
         return bool(self._find) or self._degraded is not None
 
     def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        """``settle``, and then read the labels."""
+        """``settle``, and then read the labels, if there are any."""
+        if not self:
+            return settle
 
         def settle_and_read(exchange: Exchange) -> None:
             settle(exchange)
@@ -81,7 +90,7 @@ class Capture:
             if len(known) >= VALUES or self._left <= 0:
                 self._dropped[name] += 1
                 return None
-            shown = known[value] = outcome.shown(value, LONGEST)
+            shown = known[value] = outcome.shown(_CREDENTIAL.sub(MASK, value), LONGEST)
             self._left -= len(value) + len(shown)
         return shown
 

@@ -9,9 +9,13 @@ and ``why_not`` the reason: ``issuer.py`` and ``http_pool.py`` do the same work 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +46,7 @@ from plimsoll.slo.records.records import Phase, Status
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator._engine import Engine
+    from plimsoll.harness.generator.sessions import Turns
 
 #: The columns of a row as engine.h's Row has them.
 ROW = (
@@ -66,15 +71,12 @@ SPIN_NS = 50_000
 SPIN_SHARE = 0.25
 #: Samples that the engine has before it needs them: more than it can send while nobody looks.
 AHEAD, AHEAD_FED = 1 << 17, 16
+#: One turn of building what sessions say next; and so many ended exchanges may wait to be recorded meanwhile.
+HEAR_NS, BACKLOG = 5_000_000, 1_000
 #: Responses taken over at once: what waits stays in the engine, where it is held only once.
 SLICE_BYTES = 4_000_000
 
 _NOT_HTTP = "target.options.engine: the native engine speaks HTTP only. Leave this option out for this protocol"
-
-_SESSIONS = (
-    "target.options.engine: the native engine sends what is known beforehand, and turns of sessions follow answers. "
-    "Leave this option out"
-)
 
 Matrix = npt.NDArray[np.int64]
 
@@ -95,8 +97,6 @@ async def attach(client: object, load: Load, wanted: str = "auto", answers: bool
     HarnessFault if the target's host can't be resolved, and if ``native`` can't be had.
     """
     reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
-    if load.turns is not None:
-        reason = _SESSIONS
     if wanted == "native" and reason is not None:
         raise HarnessFault(reason)
     if wanted == "python" or reason is not None or not isinstance(client, HttpClient):
@@ -129,6 +129,8 @@ def why_not(target: Target, http: bool = True) -> str | None:
 class NativeRun:
     """One worker's load in the compiled engine. The same questions may be asked of it as of an ``Issuer``."""
 
+    ahead = True
+
     def __init__(self, client: HttpClient, endpoint: Endpoint, load: Load, answers: bool = False) -> None:
         from plimsoll.harness.generator import _engine
 
@@ -151,18 +153,27 @@ class NativeRun:
             waiting_limit=self._waiting,
             highest_fd=highest_fd(),
             first_query=load.first_query,
+            traces=None if load.traces is None else astuple(load.traces),
         )
         #: Of a load that is fed: payload and request of each sample that the engine has, by the number it was given.
         self._known: dict[int, tuple[int, Prepared]] = {}
         self._given = 0
-        fed = bool(load.fed)
-        self._engine.set_requests(self._known if fed else [r and _words(r) for r in load.requests])
-        plain = None if answers else client.plain()
+        self._turns = turns = load.turns
+        if load.fed:
+            self._engine.set_requests(self._known)
+        if not load.fed or turns is not None:  # of sessions the warm-up is not fed
+            self._engine.set_requests([r and _words(r) for r in load.requests])
+        plain = None if answers or turns is not None else client.plain()
         if plain is not None:
             success = bytes(code in plain.success for code in range(1000))
             self._engine.set_plain(success, list(plain.needles))
         self._feeds: list[_Feed] = []
-        self._add(load.plan, Phase.MEASURE)
+        self._bell = -1 if turns is None else self._engine.bell()
+        self._turning = turns is not None
+        self._ended: deque[Exchange] = deque()
+        self.t0_ns = 0
+        if turns is None or not turns.slots:
+            self._add(load.plan, Phase.MEASURE)
         if load.warmup is not None:
             self._add(load.warmup, Phase.WARMUP)
         self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
@@ -226,8 +237,12 @@ class NativeRun:
 
     def start(self, t0_ns: int) -> None:
         limit = self._load.plan.head.stop.max_duration_ns
+        self.t0_ns = t0_ns
         for feed in self._feeds:
             feed.t0_ns = t0_ns
+        if self._turns is not None:
+            self._turns.begin(self)
+            asyncio.get_running_loop().add_reader(self._bell, self._rung)
         self._engine.go(t0_ns, -1 if limit is None else limit)
 
     def watch(self) -> None:
@@ -278,26 +293,84 @@ class NativeRun:
             self._engine.give_up(int(status))
 
     def close(self) -> None:
+        if self._turns is not None:
+            asyncio.get_running_loop().remove_reader(self._bell)
         self._engine.close()
+
+    # -- sessions: what is said next -----------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        """No turn is sent any more."""
+        return self.issued_all  # while turns may come that is so for no other reason
+
+    def turn(self, query_id: int, payload_ix: int, due_ns: int, request: Prepared, cancel_ns: int) -> None:
+        """A turn of a session, which is sent when it is due."""
+        number, self._given = self._given, self._given + 1
+        self._known[number] = payload_ix, request
+        self._engine.turn(query_id, 0, number, due_ns, cancel_ns, _words(request))
+
+    def _rung(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._bell, 8)  # before anything is looked at: what ends meanwhile rings again
+        if self._hear():
+            asyncio.get_running_loop().call_soon(self._rung)
+
+    def _hear(self) -> bool:
+        """Take over what has ended, and hand on the turns after it, first those that are due first. True: there is more
+        to do.
+        """
+        turns, until = self._turns, time.monotonic_ns() + HEAR_NS
+        assert turns is not None
+        while len(self._ended) < BACKLOG:
+            self._collect()
+            if not turns.step():
+                if self._turning and turns.finished:
+                    self._turning = False
+                    self._engine.turned()
+                return False
+            if time.monotonic_ns() > until:
+                return True
+        return False
 
     # -- what came back -----------------------------------------------------------------------------------------
 
     def work(self, recorder: Recorder) -> bool:
         """Settle and keep what has finished, one turn of it. False when there is nothing more for now."""
         until = time.monotonic_ns() + TURN_NS
-        exchange = next(self._unsettled, None)
-        while exchange is not None:
+        while (exchange := self._next()) is not None:
             recorder.keep(exchange)
             if time.monotonic_ns() > until:
                 return True
-            exchange = next(self._unsettled, None)
+        more = self._turns is None and self._collect()
+        self._cut(recorder)
+        return more
+
+    def _next(self) -> Exchange | None:
+        """The next that is to be recorded. Turns that follow come first."""
+        if self._turns is None:
+            return next(self._unsettled, None)
+        self._hear()
+        return self._ended.popleft() if self._ended else None
+
+    def _collect(self) -> bool:
+        """Take over what has finished. False: there is nothing to take apart."""
         settled, rows, blob = self._engine.collect(SLICE_BYTES)
         if settled:
             self._kept.append(np.frombuffer(settled, dtype=np.int64).reshape(-1, len(ROW)))
         if rows:
-            self._unsettled = self._exchanges(np.frombuffer(rows, dtype=np.int64).reshape(-1, len(ROW)), blob)
-        self._cut(recorder)
+            found = self._exchanges(np.frombuffer(rows, dtype=np.int64).reshape(-1, len(ROW)), blob)
+            if self._turns is None:
+                self._unsettled = found
+            else:
+                self._ended_of(self._turns, found)
         return bool(rows)
+
+    def _ended_of(self, turns: Turns, found: Iterator[Exchange]) -> None:
+        for exchange in found:
+            self._ended.append(exchange)
+            if exchange.phase == Phase.MEASURE:
+                turns.ended(exchange)
 
     def finish(self, recorder: Recorder) -> None:
         """Everything that has finished or was given up, however long it takes: the run is over."""
@@ -348,7 +421,7 @@ class NativeRun:
     def _exchange(self, row: list[int], blob: bytes, at: int) -> tuple[int, Exchange]:
         (query_id, sample_ix, payload_ix, due_ns, ready, sent, headers, first, done, connect, bytes_out, bytes_in, code,
          status, stamp, phase, attempts, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
-        if self._load.fed:
+        if phase in self._load.fed:
             payload_ix, request = self._known.pop(payload_ix)
         else:
             request = self._load.requests[payload_ix]

@@ -5,7 +5,7 @@ was said (``history: live``): ``Script`` holds a turn's request with gaps where 
 bytes that the protocol writes, and only grows. Taking an answer apart and building the next request happens while the
 user thinks, where there is time; where there is none it makes the turn late, and lag says so.
 
-Sessions are sent by the Python engine: the compiled one knows every request before it begins.
+The Python engine asks for a turn when it is due; the compiled one is given it at once, and keeps it until then.
 """
 
 from __future__ import annotations
@@ -22,15 +22,20 @@ import orjson
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import BACKOFF_NS
 from plimsoll.harness.generator.outputs import paths_of, read_answer
 from plimsoll.harness.transport.client import Client
 from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.harness.wire.pointer import Selector
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_EAGER, Phase, Status
 
-_OK, _MEASURE, _NEVER = int(Status.OK), int(Phase.MEASURE), 1 << 62
+_OK, _CONNECT, _MEASURE, _NEVER = int(Status.OK), int(Status.CONNECT), int(Phase.MEASURE), 1 << 62
+#: Paces at which sound comes as it is spoken.
+_AT_1X = (PACE_CAPTURE, PACE_EAGER)
+#: First turns that are made ready at once.
+PIECE = 1 << 10
 _COUNT = re.compile(rb"(?i)\r\ncontent-length: (\d+)\r\n")
 #: Stand for what is said in a session, where a protocol writes it.
 _MARKS = ("pLiMsOlLaSkS0q", "pLiMsOlLtElLs1q", "pLiMsOlLaSkS2q")
@@ -181,24 +186,15 @@ class Affinity:
 
 
 class Sender(Protocol):
-    """The issuer, as the turns see it."""
+    """An engine, as the turns see it. ``ahead``: it keeps a turn until that is due."""
 
-    stopped: bool
     t0_ns: int
+    ahead: bool
 
-    def send(
-        self,
-        query_id: int,
-        sample_ix: int,
-        payload_ix: int,
-        due_ns: int,
-        request: Any,
-        phase: int,
-        done: Any,
-        cancel_ns: int = -1,
-    ) -> None: ...
+    @property
+    def stopped(self) -> bool: ...
 
-    def done(self, exchange: Exchange) -> None: ...
+    def turn(self, query_id: int, payload_ix: int, due_ns: int, request: Any, cancel_ns: int) -> None: ...
 
 
 class _Session:
@@ -216,13 +212,40 @@ class _Session:
 @dataclass(frozen=True, slots=True)
 class Manners:
     """How sessions behave: ``scripts`` by payload (None: without history), ``answer`` reads a text, and ``goes_on``:
-    after a failed turn too.
+    after a failed turn too. ``calls``: the client, where a session's turns follow each other on one connection.
     """
 
     affinity: Affinity
     goes_on: bool = False
     scripts: Sequence[Script | None] | None = None
     answer: Callable[[Exchange], str] | None = None
+    calls: Any = None
+
+
+#: Why the sessions of a scenario can't be calls with several turns on one connection.
+_NO_CALL = (
+    "params.barge_in: protocol {name} with these options holds no spoken conversation on one connection. Use "
+    "openai-realtime with mode: conversation and output: audio, or leave barge_in out"
+)
+_NO_VOICE = (
+    "params.barge_in: a user who speaks over an answer needs speech at 1x whose onset is known. Give a source of kind "
+    "audio whose clips say where speech begins, and audio.pace: capture"
+)
+
+
+def calls(client: Any, requests: Sequence[Any], params: Mapping[str, Any], name: str) -> Any:
+    """The client, where it holds a session's turns on one connection; else None. Raises HarnessFault."""
+    held = client if params["history"] == "live" and getattr(client, "converses", False) else None
+    if params["barge_in"] is None:
+        return held
+    if held is None:
+        raise HarnessFault(_NO_CALL.format(name=name))
+    if client.dialogue.deaf:
+        raise HarnessFault(f"params.barge_in: {client.dialogue.deaf}")
+    scripts = [one.script for one in requests if one is not None]
+    if not all(one.clip is not None and one.clip.onset_ns >= 0 and one.pace in _AT_1X for one in scripts):
+        raise HarnessFault(_NO_VOICE)
+    return held
 
 
 class Turns:
@@ -241,6 +264,8 @@ class Turns:
         for row, earlier in enumerate(before):
             if earlier >= 0:
                 self._next[earlier] = row
+        labels = {} if plan.labels is None else plan.labels.columns
+        self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []
@@ -251,19 +276,22 @@ class Turns:
         self._early: set[Exchange] = set()
         self._heap: list[tuple[int, int, Exchange]] = []
         #: The first turns of an open loop, until they are taken.
-        self.next: Plan | None = plan.select(np.flatnonzero(plan.after < 0), None) if not plan.cyclic else None
+        self._coming = iter(()) if plan.cyclic else _firsts(plan)
+        self.next: Plan | None = next(self._coming, None)
         self._issuer: Sender
         self._settle: Callable[[Exchange], None]
 
     def begin(self, issuer: Sender) -> None:
         """Before the first turn."""
         self._issuer, self._t0_ns = issuer, issuer.t0_ns
+        if self.slots:
+            self._clock.wake_at(issuer.t0_ns, self.take_up)
 
     # -- first turns: a lane's supply ---------------------------------------------------------------------------
 
     def take(self) -> tuple[Plan, Sequence[Any]] | None:
-        """All of them at once; their requests are made when a slice of them is."""
-        piece, self.next = self.next, None
+        """Some of them; their requests are made when a slice of them is."""
+        piece, self.next = self.next, next(self._coming, None)
         return None if piece is None else (piece, _First(self, piece.query_id.tolist()))
 
     def unready(self, late_ns: int, came: bool) -> None:
@@ -271,8 +299,19 @@ class Turns:
 
     def first(self, query_id: int) -> Any:
         """The request of a session's first turn."""
-        request = self._requests[self._payload[self._row_of[query_id]]]
-        return self._manners.affinity.marked(request, query_id, b"")
+        row = self._row_of[query_id]
+        request = self._manners.affinity.marked(self._requests[self._payload[row]], query_id, b"")
+        return self._request(row, None, request)
+
+    def _request(self, row: int, before: Exchange | None, request: Any) -> Any:
+        """The request of this row as a turn of its session's connection, where there is such."""
+        if self._manners.calls is None:
+            return request
+        after, cut_ns = self._next[row], -1
+        if self._cuts is not None and after >= 0 and self._cuts[after] >= 0:
+            onset_ns = self._requests[self._payload[after]].script.clip.onset_ns
+            cut_ns = max(0, self._cuts[after] - onset_ns)  # the clip begins before the speech in it
+        return self._manners.calls.follow(request, before, cut_ns)
 
     # -- a closed loop: the next session begins when one is over -------------------------------------------------
 
@@ -285,28 +324,33 @@ class Turns:
             row = self._begins[place]
             query, now_ns = passed * len(self._ids) + row, self._clock.now_ns()
             request = self._manners.affinity.marked(self._requests[self._payload[row]], query, b"")
-            self._put(query, row, now_ns, request)
+            self._put(query, row, now_ns, self._request(row, None, request))
 
     def _over(self) -> bool:
         """No session begins any more."""
         stop, enough = self._stop, self.sent >= max(1, self._stop.min_queries)
-        return self._all_sent() or (enough and self._last_due_ns - self._t0_ns >= stop.min_duration_ns)
+        last_ns = min(self._last_due_ns, self._clock.now_ns())  # it may be known and not due
+        return self._all_sent() or (enough and last_ns - self._t0_ns >= stop.min_duration_ns)
 
     def _all_sent(self) -> bool:
         """Of a closed loop: no turn follows any more."""
         most = self._stop.max_queries if self.slots else None
         return most is not None and self.sent >= most
 
-    def _gone(self) -> None:
-        """A session is over."""
+    def _gone(self, last: Exchange) -> None:
+        """A session is over. Its slot rests where there was no connection, as any closed loop's."""
+        if self._manners.calls is not None:
+            self._manners.calls.leave(last)
         if self.slots:
-            self._free += 1
-            self._clock.wake_at(0, self.take_up)
+            self._clock.wake_at(self._clock.now_ns() + BACKOFF_NS if last.status == _CONNECT else 0, self._freed)
+
+    def _freed(self) -> None:
+        self._free += 1
+        self.take_up()
 
     def _put(self, query: int, row: int, due_ns: int, request: Any) -> None:
         self.sent, self._last_due_ns = self.sent + 1, due_ns
-        issuer = self._issuer
-        issuer.send(query, 0, self._payload[row], due_ns, request, _MEASURE, issuer.done, self._cancel[row])
+        self._issuer.turn(query, self._payload[row], due_ns, request, self._cancel[row])
 
     # -- later turns ---------------------------------------------------------------------------------------------
 
@@ -340,24 +384,31 @@ class Turns:
         row = self._next[before]
         if row < 0 or self._all_sent():
             self._lives.pop(exchange.query_id, None)
-            self._gone()
+            self._gone(exchange)
             return
         due = exchange.done_ns + self._due[row] - self._due[before]
         exchange.on_done = self  # it is over: this says that a turn waits for it
         heapq.heappush(self._heap, (due, row, exchange))
-        self._clock.wake_at(due, self._tick)
+        if not self._issuer.ahead:
+            self._clock.wake_at(due, self._tick)
 
     def _tick(self) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= self._clock.now_ns() and not self._issuer.stopped:
-            due, row, exchange = heapq.heappop(heap)
-            if exchange.on_done is self:
-                try:
-                    self._answered(exchange)
-                    self._early.add(exchange)
-                except Exception:  # noqa: BLE001 - the recorder meets it again, and says so
-                    exchange.status = int(Status.PROTOCOL)
-            self._send(row, due, exchange)
+        while self.next_due_ns <= self._clock.now_ns() and self.step():
+            pass
+
+    def step(self) -> bool:
+        """Build and send the turn that is due first. False: there is none."""
+        if not self._heap or self._issuer.stopped:
+            return False
+        due, row, exchange = heapq.heappop(self._heap)
+        if exchange.on_done is self:
+            try:
+                self._answered(exchange)
+                self._early.add(exchange)
+            except Exception:  # noqa: BLE001 - the recorder meets it again, and says so
+                exchange.status = int(Status.PROTOCOL)
+        self._send(row, due, exchange)
+        return True
 
     def _answered(self, exchange: Exchange) -> None:
         """Take an answer apart, and keep of it what the next turn repeats."""
@@ -384,7 +435,7 @@ class Turns:
             while row >= 0:  # the rest of the session is never due
                 self._left -= 1
                 row = self._next[row]
-            self._gone()
+            self._gone(before)
             return
         payload = self._payload[row]
         query = before.query_id + row - self._row(before.query_id) if self.slots else self._ids[row]
@@ -397,11 +448,17 @@ class Turns:
             request = part.filled(session.said, session.n_said + request.n_in if known else -1)
         request = self._manners.affinity.marked(request, session.number, session.echoed)
         self._left -= 1
-        self._put(query, row, due_ns, request)
+        self._put(query, row, due_ns, self._request(row, before, request))
 
     def _row(self, query: int) -> int:
         """Its row of the plan; a closed loop's list begins again and again."""
         return query % len(self._ids) if self.slots else self._row_of[query]
+
+
+def _firsts(plan: Plan) -> Iterator[Plan]:
+    rows = np.flatnonzero(plan.after < 0)
+    for at in range(0, max(1, len(rows)), PIECE):
+        yield plan.select(rows[at : at + PIECE], None)
 
 
 class _First(Sequence[Any]):

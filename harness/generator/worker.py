@@ -44,7 +44,7 @@ from plimsoll.harness.generator.labels import Capture
 from plimsoll.harness.generator.native import NativeRun, attach
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
-from plimsoll.harness.generator.sessions import NO_HISTORY, Affinity, Manners, Turns, reader, script
+from plimsoll.harness.generator.sessions import NO_HISTORY, Affinity, Manners, Turns, calls, reader, script
 from plimsoll.harness.generator.supply import Fed, client_of, lanes, portion_of
 from plimsoll.harness.host import limits
 from plimsoll.harness.process import outlet
@@ -57,10 +57,12 @@ from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Blocks, Measure
 from plimsoll.scenarios.plan.plan import Fingerprint, Plan
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.records import FloatArray, Phase, Records, Status
+from plimsoll.slo.records.trace_ids import TraceIds
 
 if TYPE_CHECKING:
     from plimsoll.harness.generator.outputs import OutputLog
@@ -108,6 +110,8 @@ class Worker:
     def _load(self, client: Client, clock: LoopClock) -> tuple[Load, str]:
         scenario = self._scenario
         source = scenario.source_object()
+        if lacking := self._protocol.lacking(source):
+            raise HarnessFault(lacking)
         n = len(source)
         plan, before = lanes(self._spec, scenario, n)
         shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
@@ -144,19 +148,26 @@ class Worker:
             manners = self._manners(client, source, requests, run_id)
             feeds[int(Phase.MEASURE)] = turns = Turns(mine.head, requests, manners, cancel(mine.head), clock)
         most, first = int(self._spec["max_outstanding"]), int(self._spec.get("first_query", 0))
-        load = Load(mine, before, requests, run_id, most, cancel, feeds, turns, first)
+        load = Load(mine, before, requests, run_id, most, cancel, feeds, turns, first, self._traces(run_id))
         return load, fingerprint
+
+    def _traces(self, run_id: str) -> TraceIds | None:
+        sampled = self._spec["target"].get("traceparent")
+        return None if sampled is None else TraceIds.of(run_id, sampled)
 
     def _manners(self, client: Client, source: PayloadSource, requests: Sequence[Any], run_id: str) -> Manners:
         """How the sessions of this scenario behave. Raises HarnessFault."""
-        params = self._scenario.params.model_dump()
+        kind = kinds()[self._scenario.kind]
+        found = kind.settled(self._scenario.params, lambda: source)
+        params = dict.fromkeys(type(found).model_fields) | found.model_dump()
         affinity = Affinity(params["affinity"], run_id, int(self._spec.get("first_query", 0)))
         if params["affinity"] is not None and not all(isinstance(one, Prepared) for one in requests if one is not None):
             raise HarnessFault("params.affinity: only requests over HTTP can carry it. Leave it out for this protocol")
         goes_on = params["on_failure"] == "continue"
-        if params["history"] != "live":
-            return Manners(affinity, goes_on)
         spec, options = self._protocol, self._scenario.target.options
+        held = calls(client, requests, params, spec.name)
+        if params["history"] != "live" or held is not None:
+            return Manners(affinity, goes_on, calls=held)
         if not spec.history:
             raise HarnessFault(NO_HISTORY.format(name=spec.name, why=""))
         scripts = [
@@ -201,8 +212,8 @@ class Worker:
         writer = SegmentWriter(Path(self._spec["segments"]), self._index, str(self._spec["run_id"]))
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
-        settle = capture.after(settle) if capture else settle
-        settle = client.after(settle) if isinstance(client, Habits) else settle
+        settle = capture.after(settle)
+        settle = client.after(settle, capture.after(client.settle)) if isinstance(client, Habits) else settle
         if load.turns is not None:
             settle = load.turns.settling(settle)
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)

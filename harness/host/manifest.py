@@ -79,11 +79,12 @@ def build(
     scenario: Mapping[str, Any],
     target_url: str,
     model: str,
+    traceparent: float | None = None,
     bundled: Mapping[str, Any] | None,
     fingerprint: str,
     workers: int,
 ) -> dict[str, Any]:
-    """The manifest of one run. Every argument must be free of secrets already."""
+    """The manifest of one run. Every argument must be free of secrets already. ``traceparent``: see ``Target``."""
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -104,6 +105,7 @@ def build(
         "seed": scenario.get("seed"),
         "plan_fingerprint": fingerprint,
         "workers": workers,
+        **({} if traceparent is None else {"traceparent": traceparent}),
     }
 
 
@@ -124,6 +126,7 @@ _KINDS: Mapping[str, Mapping[str, type]] = {
         **dict.fromkeys(("host", "libraries", "plugins", "target", "timer", "calibration", "calibration.table"), dict),
         **dict.fromkeys(("calibration.table.host", "calibration.table.added"), dict),
         **dict.fromkeys(("command", "foreseen"), list),
+        "traceparent": float,
     },
     "scenario.yaml": {
         **dict.fromkeys(("name", "description", "kind", "mode"), str),
@@ -133,7 +136,7 @@ _KINDS: Mapping[str, Mapping[str, type]] = {
         "objectives": list,
     },
 }
-_CALLED = {str: "a text", int: "a whole number", dict: "a mapping", list: "a list of texts"}
+_CALLED = {str: "a text", int: "a whole number", float: "a fraction", dict: "a mapping", list: "a list of texts"}
 
 
 def checked(name: str, held: object) -> dict[str, Any]:
@@ -146,7 +149,7 @@ def checked(name: str, held: object) -> dict[str, Any]:
             value = value.get(key) if isinstance(value, dict) else None
         fits = value is None or isinstance(value, kind) or (path, value) == ("cancel", "recorded")
         if kind is int and fits and value is not None:
-            fits = not isinstance(value, bool) and abs(value) < 1 << 63
+            fits = not isinstance(value, bool) and abs(value) < (1 << 64 if path == "seed" else 1 << 63)
         if kind is list and fits and value is not None:
             fits = all(isinstance(one, str) for one in value)
         if not fits:

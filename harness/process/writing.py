@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gzip
 import json
 import os
 import secrets
@@ -91,13 +92,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def result(path: Path, made: bytes | Callable[[], bytes], remedy: str, *, named: bool = True) -> bool:
-    """Write a result: "-" is stdout. False, and a warning that ends with ``remedy``, where it can't be, or an error
-    where the format of an outside package fails. ``named``: as ``whole`` has it.
+    """Write a result: "-" is stdout; a name that ends in ``.gz`` has it compressed. False, and a warning that ends with
+    ``remedy``, where it can't be, or an error where the format of an outside package fails. ``named``: as ``whole`` has
+    it.
 
     A full disk costs the new file, not an older one, nor the results that are still to be written.
     """
     try:
         data = made() if callable(made) else made
+        if path.suffix == ".gz":
+            data = gzip.compress(data, mtime=0)
         if path == STDOUT:
             sys.stdout.write(data.decode("utf-8", "replace"))
             sys.stdout.flush()
@@ -116,13 +120,13 @@ def result(path: Path, made: bytes | Callable[[], bytes], remedy: str, *, named:
 class Output:
     """One ``--format F=PATH``: what makes the bytes, and the file that takes them (``STDOUT``: standard output)."""
 
-    render: Callable[[Any], bytes]
+    render: Callable[..., bytes]
     path: Path
 
 
 def formats_of(
     texts: Sequence[str],
-    known: Mapping[str, Callable[[Any], bytes]],
+    known: Mapping[str, Callable[..., bytes]],
     of: str = "",
     unusable: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[Output, ...], list[str]]:

@@ -58,15 +58,20 @@ def over_websocket(dialogue: Callable[[Target], Dialogue]) -> Build:
     return _Live(dialogue)
 
 
-def over_grpc(dialect: Callable[[Target], GrpcDialect]) -> Build:
-    """Calls on our own HTTP/2."""
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    dialect: Callable[[Target], GrpcDialect]
+    repeats: bool
 
-    def build(target: Target, clock: Any) -> Client:
+    def __call__(self, target: Target, clock: Any) -> Client:
         from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
 
-        return GrpcClient(target, clock, dialect(target))
+        return GrpcClient(target, clock, self.dialect(target))
 
-    return build
+
+def over_grpc(dialect: Callable[[Target], GrpcDialect], repeats: bool = True) -> Build:
+    """Calls on our own HTTP/2. ``repeats``: not those that speak while they listen."""
+    return _Calls(dialect, repeats)
 
 
 # -- the model of a target that names none: one GET over our own transport before the run, with no redirect -----------

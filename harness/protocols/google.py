@@ -199,7 +199,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "google-speech",
         "Google Cloud Speech-to-Text v1 and v2: live recognition",
-        over_grpc(recognition),
+        over_grpc(recognition, repeats=False),
         GoogleSpeechOptions,
         source="audio",
         grpc=True,
@@ -207,7 +207,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "google-tts",
         "Google Cloud Text-to-Speech as a stream",
-        over_grpc(synthesis),
+        over_grpc(synthesis, repeats=False),
         GoogleTtsOptions,
         grpc=True,
         sessions=True,

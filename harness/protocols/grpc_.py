@@ -51,15 +51,18 @@ async def _prepare(target: Target) -> Target:
     return replace(target, options={**kept, "method": name, "descriptor_set": INLINE + b64encode(schema.data).decode()})
 
 
-def _build(target: Target, clock: Any) -> Client:
-    options = accept(TemplateOptions, target.options)
-    schema = schema_of(options)
-    if schema is None and clock is not None:
-        raise HarnessFault(
-            "target.options.descriptor_set: the server was not asked for its schema. Give a descriptor set"
-        )
-    name = method_of(target, options) if schema is not None else ""
-    return over_grpc(lambda it: TemplateDialect(it, schema, name))(target, clock)
+class _Build:
+    repeats = True
+
+    def __call__(self, target: Target, clock: Any) -> Client:
+        options = accept(TemplateOptions, target.options)
+        schema = schema_of(options)
+        if schema is None and clock is not None:
+            raise HarnessFault(
+                "target.options.descriptor_set: the server was not asked for its schema. Give a descriptor set"
+            )
+        name = method_of(target, options) if schema is not None else ""
+        return over_grpc(lambda it: TemplateDialect(it, schema, name))(target, clock)
 
 
 # -- server reflection ------------------------------------------------------------------------------------------------
@@ -188,7 +191,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "grpc",
         "any gRPC method by reflection, descriptor set or .proto: JSON template, paths into messages",
-        _build,
+        _Build(),
         TemplateOptions,
         bundled=True,
         grpc=True,

@@ -25,7 +25,6 @@ from plimsoll.harness.protocols._http.json_stream import (
     mergeable,
     prompt_of,
     route,
-    timing_text,
 )
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head
@@ -92,7 +91,7 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
         told.n_in = tokens.count(event.get("tokens_evaluated"))
         told.n_out = tokens.count(event.get("tokens_predicted", timings.get("predicted_n")))
         told.cached = tokens.count(timings.get("cache_n"))
-        told.timing = timing_text({"prefill": timings.get("prompt_ms"), "decode": timings.get("predicted_ms")})
+        told.timing = tokens.timing_text({"prefill": timings.get("prompt_ms"), "decode": timings.get("predicted_ms")})
     return ANSWER if event.get("content") else NOTHING
 
 

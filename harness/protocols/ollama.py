@@ -28,7 +28,6 @@ from plimsoll.harness.protocols._http.json_stream import (
     messages_of,
     prompt_of,
     route,
-    timing_text,
 )
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head
@@ -103,7 +102,7 @@ def read_line(told: Told, line: dict[str, Any]) -> int:
 def _stages(line: dict[str, Any]) -> str:
     """The durations of the last line, which are in nanoseconds."""
     load = line.get("load_duration")
-    text = timing_text(
+    text = tokens.timing_text(
         {"load": load, "prefill": line.get("prompt_eval_duration"), "decode": line.get("eval_duration")}, 1e-6
     )
     if type(load) is int and load >= COLD_NS and text.startswith("load;"):

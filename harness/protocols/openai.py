@@ -95,7 +95,7 @@ class GenerationDialect:
     def encode(self, payload: Payload) -> HttpRequest:
         options = self._options
         fields: dict[str, Any] = {"model": self._model} if self._model else {}
-        fields |= self._prompt(payload)
+        fields |= {**self._prompt(payload), **payload.fields}
         if options.stream:
             fields["stream"] = True
             if options.include_usage:
@@ -140,6 +140,8 @@ class GenerationDialect:
         choices = answer.get("choices")
         outcome.count_usage(exchange, *tokens.usage_of(answer.get("usage")))
         outcome.count_cached(exchange, tokens.cached_of(answer.get("usage")))
+        told = tokens.timing_of(answer.get("server_timing") or answer.get("metrics") or answer.get("timings"))
+        exchange.server_timing = told or exchange.server_timing
         if fault is not None:
             outcome.fail_by(exchange, fault)
         elif not isinstance(choices, list) or not choices:
@@ -266,6 +268,7 @@ PROTOCOLS = (
         lists_models=True,
         servers=(*SERVERS, *_OF_CHAT_ONLY),
         history="messages",
+        carries=("tools", "priority"),
     ),
     ProtocolSpec(
         "openai-completions",
@@ -276,6 +279,7 @@ PROTOCOLS = (
         lists_models=True,
         servers=SERVERS,
         history="text",
+        carries=("priority",),
     ),
     ProtocolSpec(
         "openai-embeddings",

@@ -1,9 +1,10 @@
 """OpenAI's realtime WebSocket (``/v1/realtime``): live transcription, and conversations in speech or text.
 
-A session is one turn: settings, the input, and whatever the server makes of it. Audio goes out as a microphone would
-give it; turns end by the server's turn detection, in the silence that follows the clip, or by a commit at its true end.
-The answer's audio comes faster than it plays, so what is stamped is arrival; when it could be heard is worked out from
-that. It plays no tools and interrupts nobody.
+A turn is settings, the input, and whatever the server makes of it; a conversation is turns on one connection. Audio
+goes out as a microphone would give it, and nothing between turns; turns end by the server's turn detection, in the
+silence that follows the clip, or by a commit at its true end. The answer's audio comes faster than it plays, so what is
+stamped is arrival; when it could be heard is worked out from that. It plays no tools, and leaves it to the server to
+note how much of an answer was heard.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import Field, field_validator, model_validator
 
-from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.options import accept
 from plimsoll.harness.protocols._clients import first_model, over_websocket
 from plimsoll.harness.protocols._speech.codecs import BrokenAudio, decoder
@@ -29,6 +30,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     Event,
     Said,
     Sound,
+    Spoken,
     Transcript,
     after_speech,
     conclude,
@@ -38,6 +40,7 @@ from plimsoll.harness.protocols._speech.hearing import (
     member,
     ns_of,
     put_sounds,
+    put_talk,
     put_transcripts,
     read,
     recognised,
@@ -71,6 +74,7 @@ class RealtimeOptions(LiveOptions):
     threshold: float | None = Field(default=None, ge=0, le=1)
     prefix_padding_ms: int | None = Field(default=None, ge=0, le=60_000)
     eagerness: Literal["low", "medium", "high", "auto"] | None = None
+    interrupt_response: bool = True
     noise_reduction: Literal["near_field", "far_field"] | None = None
     transcription_model: str | None = None
     language: str | None = None
@@ -103,6 +107,8 @@ class RealtimeOptions(LiveOptions):
             )
         if self.eagerness is not None and self.turn_detection != "semantic_vad":
             raise ValueError("eagerness: only semantic_vad has that. Remove it, or set turn_detection: semantic_vad")
+        if not self.interrupt_response and self.turn_detection == "none":
+            raise ValueError("interrupt_response: false, and no turn detection that could interrupt. Remove it")
         if self.dialect == "vllm":
             if self.mode == "conversation":
                 raise ValueError("dialect: vllm has no conversation. Set mode: transcription, or dialect: openai")
@@ -146,6 +152,7 @@ def _input_settings(options: RealtimeOptions, model: str) -> dict[str, Any]:
     if options.turn_detection != "none":
         names = (*_SERVER_VAD, "eagerness")
         turns = {"type": options.turn_detection, **_given({name: getattr(options, name) for name in names})}
+        turns |= {} if options.interrupt_response else {"interrupt_response": False}
     wanted: dict[str, Any] = {"format": _format(options.encoding), "turn_detection": turns}
     transcriber = options.transcription_model or (model if options.mode == "transcription" else "")
     if transcriber or options.mode == "transcription":
@@ -250,13 +257,14 @@ _HEARD = "conversation.item.input_audio_transcription."
 @dataclass(slots=True)
 class Reading:
     """The session so far. ``text``, ``text_ns`` and ``sounds`` belong to the latest answer: one that was cut short by
-    speech is void.
+    speech is void. ``answers``: how each of them sounds, first the rest of the one that this turn spoke over.
 
     ``segments``: item id -> (place among the items, transcript so far). ``status`` is that of the latest response.done.
     """
 
     events: list[Event] = field(default_factory=list)
     sounds: list[Sound] = field(default_factory=list)
+    answers: list[Spoken] = field(default_factory=lambda: [Spoken([])])
     text_ns: list[int] = field(default_factory=list)
     text: str = ""
     segments: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -269,9 +277,13 @@ class Reading:
     broken: str = ""
 
 
-def read_events(said: Said, output_encoding: str) -> Reading:
-    """All that the messages said."""
+def read_events(said: Said, output_encoding: str, stamps: SessionStamps | None = None) -> Reading:
+    """All that the messages said, of a turn of a conversation after those before it."""
     reading = Reading()
+    reading.sounds = reading.answers[0].sounds
+    reading.answers[0].over = stamps is None or not stamps.under_way
+    before_ns = stamps.taken_before_ns if stamps is not None else 0
+    reading.sounds = reading.answers[0].sounds
     codec, rate = FORMATS[output_encoding]
     play = decoder(codec, rate)
     for t_ns, event in said.messages:
@@ -292,21 +304,25 @@ def read_events(said: Said, output_encoding: str) -> Reading:
                 reading.text_ns.append(t_ns)
                 reading.text += text_at(event, "delta")
         elif kind.startswith("response."):
-            _answer(reading, kind, event)
+            _answer(reading, t_ns, kind, event)
             if kind == "response.created":
                 play = decoder(codec, rate)
         elif kind == "error":
             reading.fault = reading.fault or error_of(event)
         else:
-            _input(reading, t_ns, kind, event)
+            _input(reading, t_ns, kind, event, before_ns)
+    if stamps is not None and stamps.follows and len(reading.answers) == 1:
+        reading.sounds = []  # of the answer before
     return reading
 
 
-def _answer(reading: Reading, kind: str, event: dict[str, Any]) -> None:
+def _answer(reading: Reading, t_ns: int, kind: str, event: dict[str, Any]) -> None:
     if kind == "response.created":
         reading.sounds, reading.text_ns, reading.text, reading.status = [], [], "", ""
+        reading.answers.append(Spoken(reading.sounds))
     elif kind == "response.done":
         reading.status = text_at(event, "response", "status")
+        reading.answers[-1].done(t_ns, reading.status == "cancelled")
         usage = member(event, "response", "usage")
         (reading.n_in, reading.n_out), reading.n_cached = usage_of(usage), cached_of(usage)
         reading.timing = timing_of(event.get("server_timing"))
@@ -316,10 +332,13 @@ def _answer(reading: Reading, kind: str, event: dict[str, Any]) -> None:
             reading.fault = reading.fault or Fault(told.message or "the response failed", told.overloaded)
 
 
-def _input(reading: Reading, t_ns: int, kind: str, event: dict[str, Any]) -> None:
+def _input(reading: Reading, t_ns: int, kind: str, event: dict[str, Any], before_ns: int) -> None:
     item = text_at(event, "item_id")
+    if kind == "input_audio_buffer.speech_started":
+        reading.answers[-1].spoken_over(t_ns)
     if kind == "input_audio_buffer.speech_stopped":
-        reading.events.append(Endpoint(t_ns, ns_of(event.get("audio_end_ms"), 1_000_000)))
+        at_ns = ns_of(event.get("audio_end_ms"), 1_000_000)
+        reading.events.append(Endpoint(t_ns, max(-1, at_ns - before_ns)))
     elif kind.startswith(_HEARD):
         place, text = reading.segments.get(item, (len(reading.segments), ""))
         final = kind == f"{_HEARD}completed"
@@ -344,6 +363,8 @@ _ITEM = b"conversation.item.input_audio_transcription."
 _STARTED, _COMMITTED = b'"input_audio_buffer.speech_started"', b'"input_audio_buffer.committed"'
 _TURN_END = re.compile(rb'"audio_end_ms"\s*:\s*(\d{1,9})')
 _CANCELLED = re.compile(rb'"status"\s*:\s*"cancelled"')
+_CREATED, _DELTA = b'"response.created"', re.compile(rb'"delta"\s*:\s*"')
+_AUDIO = (b"response.output_audio.delta", b"response.audio.delta")
 
 
 class RealtimeDialogue:
@@ -353,7 +374,13 @@ class RealtimeDialogue:
         self._options = options
         self._model = target.model
         self._headers = handshake_headers(target.headers, "bearer")
-        talks = options.mode == "conversation"
+        self.converses = talks = options.mode == "conversation"
+        codec, self._rate = FORMATS[options.output_encoding]
+        self._bytes = 2 if codec == "pcm16" else 1  # of a sample
+        self.deaf = ""
+        if options.output == "text" or options.turn_detection == "none":
+            self.deaf = "an answer in text can't be spoken over, nor a server that waits for a commit. "
+            self.deaf += "Give output: audio and a turn_detection"
         query: dict[str, Value] = {"model": self._model or None} if talks else {"intent": "transcription"}
         self._path = request_target(target.url, "/v1/realtime", options.path, {**query, **options.query})
 
@@ -404,6 +431,8 @@ class RealtimeDialogue:
         """The answer to the whole of the input is over: not one that our own speech interrupted, nor one to its first
         half.
         """
+        if exchange.session is not None and exchange.session.follows and _CREATED not in exchange.body:
+            return NOTHING  # it ends the answer that this turn spoke over
         by_vad = exchange.media_ns >= 0 and self._options.turn_detection != "none"
         if by_vad and (_CANCELLED.search(message) or self._speaking(exchange) or not _heard_out(exchange)):
             return NOTHING
@@ -422,11 +451,22 @@ class RealtimeDialogue:
         """Speech has begun that no item holds yet."""
         return exchange.body.count(_STARTED) > exchange.body.count(_COMMITTED)
 
+    def sounds(self, message: bytes) -> int:
+        kind = kind_of(message)
+        if kind not in _AUDIO:
+            return -1 if kind == b"response.created" else 0
+        begin = _DELTA.search(message)
+        if begin is None:
+            return 0
+        end = message.find(b'"', begin.end())
+        size = (end - begin.end()) * 3 // 4 - message.count(b"=", max(begin.end(), end - 2), end)
+        return max(0, size) // self._bytes * 1_000_000_000 // self._rate
+
     # -- after it -----------------------------------------------------------------------------------------------
 
     def settle(self, exchange: Exchange) -> None:
         options, said, script = self._options, read(exchange), exchange.request.script
-        reading = read_events(said, options.output_encoding)
+        reading = read_events(said, options.output_encoding, exchange.session)
         wanted = options.mode == "transcription" or options.transcription_model is not None
         if script.clip is not None and exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip if wanted else None, reading.events, options.audio.normaliser)
@@ -437,11 +477,15 @@ class RealtimeDialogue:
         exchange.server_timing = reading.timing or None
         conclude(exchange, said, reading.fault)
         if options.mode == "conversation":
+            if exchange.request.talk is not None:
+                put_talk(exchange, reading.answers, options.interrupt_response)
             self._judge_answer(exchange, reading)
 
     def _judge_answer(self, exchange: Exchange, reading: Reading) -> None:
         if reading.broken:
             outcome.fail(exchange, outcome.PROTOCOL, reading.broken)
+        elif exchange.session is not None and exchange.session.cut:
+            pass  # the user did not want to hear its end
         elif reading.status == "cancelled":
             outcome.fail_by(exchange, Fault("the response was cancelled"))
         elif reading.status not in ("completed", "incomplete"):
@@ -454,7 +498,8 @@ class RealtimeDialogue:
 def _heard_out(exchange: Exchange) -> bool:
     """The latest turn reaches the true end of the speech, by the server's own position where it gives one."""
     found = _TURN_END.search(exchange.body, max(0, exchange.body.rfind(b'"input_audio_buffer.speech_stopped"')))
-    return after_speech(exchange) if found is None else heard_out(exchange, int(found[1]))
+    before_ns = 0 if exchange.session is None else exchange.session.taken_before_ns
+    return after_speech(exchange) if found is None else heard_out(exchange, int(found[1]) - before_ns / 1e6)
 
 
 def _put_answer(exchange: Exchange, reading: Reading) -> None:
@@ -493,5 +538,6 @@ PROTOCOLS = (
         bundled_model="recogniser",
         source="audio",
         prepare=_prepare,
+        speaks=lambda options: options.get("mode") == "conversation" and options.get("output", "audio") == "audio",
     ),
 )

@@ -110,7 +110,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "plimsoll-speech",
         "the bundled server's live recognition over gRPC",
-        over_grpc(recognition),
+        over_grpc(recognition, repeats=False),
         RecogniseOptions,
         bundled=True,
         source="audio",
@@ -120,7 +120,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "plimsoll-speech-tts",
         "the bundled server's voice over gRPC",
-        over_grpc(synthesis),
+        over_grpc(synthesis, repeats=False),
         SynthesiseOptions,
         bundled=True,
         bundled_model="synthesiser",

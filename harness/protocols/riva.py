@@ -122,9 +122,19 @@ def synthesis(target: Target) -> Synthesis:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "riva-asr", "NVIDIA Riva: live recognition", over_grpc(recognition), RivaAsrOptions, source="audio", grpc=True
+        "riva-asr",
+        "NVIDIA Riva: live recognition",
+        over_grpc(recognition, repeats=False),
+        RivaAsrOptions,
+        source="audio",
+        grpc=True,
     ),
     ProtocolSpec(
-        "riva-tts", "NVIDIA Riva: speech as a stream", over_grpc(synthesis), RivaTtsOptions, grpc=True, sessions=True
+        "riva-tts",
+        "NVIDIA Riva: speech as a stream",
+        over_grpc(synthesis, repeats=False),
+        RivaTtsOptions,
+        grpc=True,
+        sessions=True,
     ),
 )

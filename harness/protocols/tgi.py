@@ -26,7 +26,6 @@ from plimsoll.harness.protocols._http.json_stream import (
     mergeable,
     prompt_of,
     route,
-    timing_text,
 )
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
@@ -79,7 +78,7 @@ def tgi_dialect(target: Target) -> JsonDialect:
 
 def _prelude(exchange: Exchange, told: Told) -> None:
     """What the headers of an answer in one piece say: stages, and the counts."""
-    told.timing = timing_text({stage: _number(exchange, name) for stage, name in _STAGES.items()})
+    told.timing = tokens.timing_text({stage: _number(exchange, name) for stage, name in _STAGES.items()})
     told.n_in = tokens.count(_number(exchange, b"x-prompt-tokens"))
     told.n_out = tokens.count(_number(exchange, b"x-generated-tokens"))
 

@@ -64,7 +64,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "vosk-grpc",
         "Vosk's gRPC server: live recognition",
-        over_grpc(recognition),
+        over_grpc(recognition, repeats=False),
         VoskGrpcOptions,
         source="audio",
         grpc=True,

@@ -129,6 +129,7 @@ class Part:
             scenario=job.public,
             target_url=target.url,
             model=target.model,
+            traceparent=target.traceparent,
             bundled=server.facts if server is not None else None,
             fingerprint=self.plan.fingerprint,
             workers=self.shards,
@@ -272,6 +273,8 @@ class Coordinator:
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
             asked = [_reached(part.job, server) for part in self._parts]
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
+            for watcher in self._watchers:
+                await watcher.ready([target.url for target in targets])
             if self._job.calibrate_tokens:
                 await self._count_tokens(targets)
             sealed = await self._measure(targets, server)
@@ -281,10 +284,10 @@ class Coordinator:
         finally:
             for part in self._parts:
                 part.ahead.close()
-            if server is not None:
-                await bundled_server.stop(server.process)
             for watcher in self._watchers:
                 await watcher.close()
+            if server is not None:
+                await bundled_server.stop(server.process)
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)
@@ -405,6 +408,8 @@ async def _reached(job: Job, server: bundled_server.Bundled | None) -> Target:
     protocol = protocols()[target.protocol]
     if protocol.needs_url:
         await preflight(target)
+    if (client := job.scenario.client) is not None and client.hedge is not None and client.hedge.to:
+        await preflight(replace(target, url=client.hedge.to), "client.hedge.to")
     if protocol.prepare is not None:
         target = await protocol.prepare(target)
     if protocol.lists_models and not target.model:

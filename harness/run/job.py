@@ -40,6 +40,7 @@ from plimsoll.harness.transport.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN
 from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE
+from plimsoll.scenarios.plan.habits import GRPC, ClientSection
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
@@ -47,12 +48,18 @@ from plimsoll.scenarios.text.labels import fallback_of
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
 from plimsoll.slo.objectives import selector
-from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.objective import Objective, ObjectiveError
 from plimsoll.slo.records.labels import AGENT, REGION
+from plimsoll.slo.records.trace_ids import HEADER, address_error
 from plimsoll.slo.validity import mixed
+from plimsoll.slo.verdict.hops import parse_hops
 
 #: Options of every target, whatever its protocol.
-_COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
+_COMMON_OPTIONS = (
+    "engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps", "trace_url", "traceparent",
+)  # fmt: skip
+#: The share of requests whose traceparent asks servers to record their trace, where nobody says another.
+_SAMPLED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +98,12 @@ def prepare(
     out: Path | None,
     command: Sequence[str] = (),
     calibrate_tokens: bool = False,
+    served: bool = False,
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
-    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's.
+    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's;
+    ``served``: the server is asked how it is.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
@@ -120,7 +129,8 @@ def prepare(
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += [*problems, *_undivided(scenario)]
         errors += check_accuracy(scenario, promises.objectives)
-        errors += check_labels(scenario, promises.objectives)
+        errors += [*check_labels(scenario, promises.objectives), *([] if served else _unasked(promises.objectives))]
+        errors += _check_budget(scenario)
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
@@ -134,6 +144,20 @@ def prepare(
     directory = rundir.create(out or default_out(scenario.name))
     job = replace(_job(scenario, targets, directory, command or sys.argv), calibrate_tokens=calibrate_tokens)
     return Prepared(job, promises, outputs)
+
+
+def _check_budget(scenario: Scenario) -> list[str]:
+    """What is wrong with the latency budget."""
+    try:
+        parse_hops(scenario.budget)
+    except ObjectiveError as error:
+        return [f"{scenario.name}:{text}" for text in error.errors]
+    return []
+
+
+def _unasked(objectives: Sequence[Objective]) -> list[str]:
+    said = "nobody asks the server. Add --server-metrics auto, or drop the objective"
+    return [f"{one}: {said}" for one in objectives if one.of_server]
 
 
 def promised(scenario: Scenario) -> list[str]:
@@ -289,6 +313,12 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
             errors.append(f"{where}:target.options.{name}: {limit!r} is not a whole number from 1 up")
     if not isinstance(common.get("request_id", True), bool):
         errors.append(f"{where}:target.options.request_id: write true or false")
+    try:
+        common["traceparent"] = _sampled(common.get("traceparent", True))
+    except ValueError as error:
+        errors.append(f"{where}:target.options.traceparent: {error}")
+    if problem := address_error(common.get("trace_url", "")):
+        errors.append(f"{where}:target.options.trace_url: {problem}")
     if common.get("engine", "auto") not in ENGINES:
         errors.append(f"{where}:target.options.engine: {common['engine']!r} is none of {', '.join(ENGINES)}")
     if common.get("stamps", "kernel") not in STAMPS:
@@ -300,6 +330,20 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     except ValueError as error:
         errors.append(f"{where}:target.options.spin: {error}")
     return common, errors
+
+
+def _sampled(said: Any) -> float | None:
+    """The share of requests to sample; None: they get no trace context. Raises ValueError."""
+    if isinstance(said, bool):
+        return _SAMPLED if said else None
+    percent = isinstance(said, str) and said.endswith("%")
+    try:
+        share = float(said[:-1]) / 100 if percent else float(said)
+    except (TypeError, ValueError):
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError(f"{said!r:.60} is no share of requests. Write for example 10%, or false for no traceparent")
+    return share
 
 
 @cache
@@ -358,18 +402,34 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
         wrong = mistakes({"degraded": fallback_of(scenario.degraded)[0]}, spoken)
         found += [text.removeprefix("labels.") for text in wrong]
     section = scenario.client
-    if section is not None and not spoken.repeats:
-        able = "a protocol over HTTP/1.1 (openai-chat, http, tgi, ...)"
-        found += [
-            f"client.{key}: an exchange of {spoken.name} can't be sent again or dropped for another. Use {able}, or "
-            "leave it out"
-            for key in ("retry", "hedge", "patience", "connections")
-            if getattr(section, "patience_ns" if key == "patience" else key) not in (None, "reuse")
-        ]
-    if section is not None and section.habitual and scenario.target.options.get("engine") == "native":
-        found.append("target.options.engine: the native engine has no habits, and client gives some. Leave one out")
+    found += [] if section is None else _no_habits(section, spoken, scenario.target.options)
     to = section.hedge.to if section is not None and section.hedge is not None else None
     return [f"{where}:{text}" for text in found] + (_place(where, to, None) if to else [])
+
+
+def _no_habits(section: ClientSection, spoken: ProtocolSpec, options: Mapping[str, Any]) -> list[str]:
+    """Habits that no client of this protocol can have."""
+    why = f"an exchange of {spoken.name} can't be sent again or dropped for another"
+    able = "a protocol over HTTP/1.1 or gRPC without live speech (openai-chat, http, tgi, grpc, ...)"
+    found = [
+        f"client.{key}: {why}. Use {able}, or leave it out"
+        for key in ("retry", "hedge", "patience")
+        if not spoken.repeats and getattr(section, "patience_ns" if key == "patience" else key) is not None
+    ]
+    if section.connections == "fresh" and (spoken.grpc or not spoken.repeats):
+        why = f"calls of {spoken.name} share connections" if spoken.grpc else f"{why} on a connection of its own"
+        found.append(
+            f"client.connections: {why}. Use a protocol over HTTP/1.1 (openai-chat, http, ...), or leave it out"
+        )
+    foreign = "gRPC's, and {name} answers with codes of HTTP. Write {code}"
+    found += [
+        f"client.retry.on: {one} is {foreign.format(name=spoken.name, code=GRPC[str(one)])}"
+        for one in (section.retry.on if section.retry is not None and not spoken.grpc else ())
+        if one in GRPC
+    ]
+    if section.habitual and options.get("engine") == "native":
+        found.append("target.options.engine: the native engine has no habits, and client gives some. Leave one out")
+    return found
 
 
 def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
@@ -417,6 +477,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
     errors += [f"{where}: {text}" for text in problems]
     if errors:
         return None, headers, errors
+    given = {name.lower() for name, _ in (*headers.pairs, *option_headers(section.options))}
     target = Target(
         url=section.url or "http://127.0.0.1:0",
         protocol=section.protocol,
@@ -429,6 +490,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
         ca_file=section.ca_file,
         max_connections=common.get("max_connections"),
         send_request_id=common.get("request_id", True),
+        traceparent=None if HEADER in given else common["traceparent"],
         max_outstanding=common.get("max_outstanding", MAX_OUTSTANDING),
         engine=common.get("engine", "auto"),
         stamps=common.get("stamps", "kernel"),
@@ -465,7 +527,8 @@ def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | No
     if scenario.target.url is not None or not protocol.needs_url:
         return None
     model = scenario.target.model or protocol.bundled_model or bundled.default_model()
-    return ("--model", model, *(("--grpc-port", "0") if protocol.grpc else ()))
+    voice = ("--model", "synthesiser") if protocol.speaks(scenario.target.options) else ()
+    return ("--model", model, *voice, *(("--grpc-port", "0") if protocol.grpc else ()))
 
 
 def default_out(name: str) -> Path:
@@ -480,14 +543,21 @@ def default_out(name: str) -> Path:
     return path
 
 
+#: Metrics of what a scenario has to ask for: the label that says it, and the key.
+_SAID_BY = {
+    "retried": ("tries", "client: {retry: ...}"),
+    "degraded": ("degraded", "degraded: header NAME"),
+    "barge_in_stop": ("barge_in", "params.barge_in: {share: 30%, after: 400ms}, of kind sessions"),
+}
+
+
 def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
     """What objectives tell rows apart by and no row will have."""
     there, errors = scenario.told_apart_by(), []
     known = [*there, *selector.OF_ROWS]
     for one in objectives:
-        told = {"retried": "tries", "degraded": "degraded"}.get(one.indicator if one.statistic == "ratio" else "")
-        if told is not None and told not in there:
-            key = "client: {retry: ...}" if one.indicator == "retried" else "degraded: header NAME"
+        told, key = _SAID_BY.get(one.indicator, ("", ""))
+        if told and told not in there and (one.statistic == "ratio" or told == "barge_in"):
             errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
         for label in one.labels:
             if label not in (*known, AGENT, REGION):  # where one host sends, harness/series/one_run.py says so

@@ -18,6 +18,7 @@ from plimsoll.harness.process.writing import Output, formats_of
 from plimsoll.harness.run import mixture, originals, retention
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, away, make_room
+from plimsoll.harness.sealing.samples_file import server_of
 from plimsoll.reports import report as reporting
 from plimsoll.reports.documents.words import verdict_line
 from plimsoll.reports.format import formats, unusable
@@ -25,7 +26,9 @@ from plimsoll.reports.parts.provenance import attempts_part
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.text.fields import sampled
 from plimsoll.slo.judge import judge as slo_judge
+from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.verdict.accuracy import Scores, joined
+from plimsoll.slo.verdict.hops import Hop, parse_hops
 
 
 def conclude(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
@@ -103,14 +106,26 @@ def _as_stored(report: Report, sealed: Sealed) -> Report:
 
 def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    told = replace(promises, notes=notes(sealed, promises))
+    told = replace(promises, notes=notes(sealed, promises), hops=_hops(sealed))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
+    served, fault = server_of(sealed.directory.path, manifest)
+    told = told if fault is None else replace(told, notes=(*told.notes, fault))
     records = sealed.told_apart
-    judged = slo_judge(records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes)
+    judged = slo_judge(
+        records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes, served
+    )
     recorded = originals.load(sealed.directory.path)
     report = reporting.build(manifest, sealed.scenario, records, judged, recorded, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
+
+
+def _hops(sealed: Sealed) -> tuple[Hop, ...]:
+    try:
+        return parse_hops(sealed.scenario.get("budget") or {})
+    except (ObjectiveError, TypeError, AttributeError) as error:
+        where = f"{sealed.directory.path}: scenario.yaml is damaged or from another version"
+        raise HarnessFault(f"{where} ({str(error)[:200]})") from None
 
 
 def _scores(sealed: Sealed) -> Scores | None:
@@ -166,9 +181,12 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[Output, ...], list[str]]:
     return formats_of(texts, known, unusable=unusable(texts))
 
 
-def _rendered(name: str, result: Report) -> bytes:
+def _rendered(name: str, result: Report, sealed: Sealed | None = None) -> bytes:
     """The report in one format, which is loaded only now."""
-    return formats()[name].render(result)
+    one = formats()[name]
+    if one.rows is not None and sealed is not None:
+        return one.rows(result, sealed.records, sealed.manifest)
+    return one.render(result)
 
 
 def publish(
@@ -179,13 +197,14 @@ def publish(
     as_json: bool,
     quiet: bool = False,
     unwritten: int = ExitCode.USAGE,
+    sealed: Sealed | None = None,
 ) -> bool:
     """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one
-    line) to stdout.
+    line) to stdout. ``sealed``: the run, for formats that show its rows.
 
     False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
     """
-    whole = [_write(output.path, partial(output.render, result)) for output in outputs]
+    whole = [_write(output.path, partial(output.render, result, sealed)) for output in outputs]
     if directory is not None:
         whole.append(write_report(result, directory))
     if not all(whole):

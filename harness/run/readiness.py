@@ -29,8 +29,10 @@ _ANSWER_S = 2.0
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
 
 
-async def preflight(target: Target) -> None:
-    """One connection, opened and closed, before anything else. Raises HarnessFault (exit 5) if there is none."""
+async def preflight(target: Target, key: str = "target.url") -> None:
+    """One connection, opened and closed, before anything else. Raises HarnessFault (exit 5) if there is none, which
+    says what of the scenario gave the URL.
+    """
     endpoint = await locate(target)
     try:
         _, writer = await asyncio.wait_for(
@@ -43,7 +45,7 @@ async def preflight(target: Target) -> None:
                 f"it does not speak TLS; without it the URL begins with {CLEARTEXT[urlsplit(target.url).scheme]}://"
             )
         raise HarnessFault(
-            f"target.url: cannot connect to {public_url(target.url)} ({reason}). Nothing was sent. Is the server "
+            f"{key}: cannot connect to {public_url(target.url)} ({reason}). Nothing was sent. Is the server "
             "running, and is the address right?",
             ExitCode.UNREACHABLE,
         ) from None

@@ -44,6 +44,7 @@ from plimsoll.slo.records import tables
 from plimsoll.slo.records.labels import LabelTable, sent_by
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
+from plimsoll.slo.records.trace_ids import TraceIds
 from plimsoll.slo.validity.accounts import Sums, sums
 from plimsoll.slo.validity.generator import GeneratorFacts
 
@@ -279,10 +280,10 @@ def _write(
     if answers is not None:
         answers(directory.path)
     blocks = tables.blocks_of(sealed.records) if rows is None else rows
-    run_id = str(sealed.manifest["run_id"])
+    run_id, traces = str(sealed.manifest["run_id"]), TraceIds.told(sealed.manifest)
 
     def write_chunks(requests: IO[bytes]) -> None:
-        whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests))
+        whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests, traces=traces))
 
     whole(directory.file("requests.parquet"), write_chunks)
     plan_file.save(directory.path, plan)
@@ -321,11 +322,11 @@ def join(directory: RunDirectory, scenario: Mapping[str, Any], parts: Mapping[st
     records = mixture.whole({name: (one.manifest, one.records) for name, one in parts.items()})
     notes = tuple(f"class {name}: {note}" for name, one in parts.items() for note in one.notes)
     sealed = Sealed(directory, manifest, scenario, records, mixture.facts_of(classes), notes, classes=classes)
-    run_id = str(manifest["run_id"])
+    run_id, traces = str(manifest["run_id"]), TraceIds.told(manifest)
 
     def write_chunks(requests: IO[bytes]) -> None:
         blocks = tables.blocks_of(records)
-        whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests))
+        whole(directory.file("chunks.parquet"), partial(tables.write, blocks, run_id, requests, traces=traces))
 
     try:
         whole(directory.file("requests.parquet"), write_chunks)

@@ -31,7 +31,8 @@ class Target:
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
     ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake (None: as long as costs little).
-    ``fresh``: each attempt has a connection of its own.
+    ``fresh``: each attempt has a connection of its own. ``traceparent``: the share of requests that ask servers to
+    record their trace (None: requests carry no trace context).
     """
 
     url: str
@@ -45,6 +46,7 @@ class Target:
     ca_file: str | None = None
     max_connections: int | None = None
     send_request_id: bool = True
+    traceparent: float | None = None
     max_outstanding: int = MAX_OUTSTANDING
     engine: str = "auto"
     stamps: str = "kernel"
@@ -117,7 +119,8 @@ class ProtocolSpec:
     answer, the first that leads somewhere; none: the usual places. ``servers``: servers and services that speak it, in
     small letters, for whoever gives such a name for a protocol's; names that the protocol's begins with go without
     saying. ``sessions``: its rows tell of a session (when it opened, how long the sound is), though it is fed no audio.
-    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing.
+    ``history``: what a request repeats of a session, ``messages`` or one ``text``; "": nothing. ``carries``: which of
+    ``Payload.fields`` its requests have. ``speaks(options)``: the bundled server needs a voice beside the model.
     """
 
     name: str
@@ -137,6 +140,20 @@ class ProtocolSpec:
     servers: tuple[str, ...] = ()
     sessions: bool = False
     history: Literal["messages", "text", ""] = ""
+    speaks: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    carries: tuple[str, ...] = ()
+
+    def lacking(self, source: Any) -> str | None:
+        """Why its requests can't hold what a source's payloads have; None: they can."""
+        able = {*self.carries, "messages" if self.history == "messages" else ""}
+        names = sorted(getattr(source, "carries", frozenset()) - able)
+        if not names:
+            return None
+        return (
+            f"source: its requests have {' and '.join(names)}, and protocol {self.name} has no place for them. Use "
+            f"openai-chat, or leave them out: columns: {{ignore: [{', '.join(names)}]}}, or --column "
+            f"'ignore=[{', '.join(names)}]'"
+        )
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -145,7 +162,9 @@ class ProtocolSpec:
 
     @property
     def repeats(self) -> bool:
-        """A request may be sent again, or be dropped beside another: it is one exchange of HTTP."""
+        """A request may be sent again, or be dropped beside another: it is one exchange of HTTP, or a call of gRPC that
+        is sent whole.
+        """
         return getattr(self.build, "repeats", False)
 
     def streams(self, options: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -27,6 +27,9 @@ CONNECT = int(Status.CONNECT)
 EXCERPT = 300
 #: Characters of a whole error text that are kept.
 LONGEST = 1024
+#: An answer's word that it is not to be asked for again.
+NEVER = -2
+_RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 #: Status codes by which a server sheds load.
 SHED = frozenset({429, 503})
 
@@ -166,10 +169,54 @@ def retry_after_s(exchange: Exchange) -> int:
     return seconds
 
 
+def told_ns(exchange: Exchange) -> int:
+    """How long a failed call was told to wait: by ``grpc-retry-pushback-ms`` (gRFC A6: what is no number of
+    milliseconds means never), a google.rpc.RetryInfo of its details, or ``retry-after``; -1: it was not told.
+    """
+    pushback = header(exchange, b"grpc-retry-pushback-ms")
+    if pushback is not None:
+        return int(pushback) * 1_000_000 if pushback.isascii() and pushback.isdigit() and len(pushback) < 10 else NEVER
+    details = next((value for name, value in exchange.headers if name == b"grpc-status-details-bin"), b"")
+    for number, detail in _fields(details):
+        parts = dict(_fields(detail)) if number == 3 and isinstance(detail, bytes) else {}
+        if parts.get(1, b"") == _RETRY_INFO and isinstance(parts.get(2), bytes):
+            delay = dict(_fields(dict(_fields(parts[2])).get(1, b"")))
+            seconds, nanos = (delay.get(part, 0) for part in (1, 2))
+            if isinstance(seconds, int) and isinstance(nanos, int) and seconds < 10**9 and nanos < 10**9:
+                return seconds * 10**9 + nanos
+    seconds = retry_after_s(exchange)
+    return seconds * 10**9 if seconds >= 0 else -1
+
+
+def _fields(data: int | bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protobuf message as far as they can be read: (number, value), of numbers and of bytes."""
+    at, values = 0, data if isinstance(data, bytes) else b""
+    while at < len(values):
+        key, at = _varint(values, at)
+        value, at = _varint(values, at)
+        if key & 7 == 2:
+            yield key >> 3, values[at : at + value]
+            at += value
+        elif key & 7 == 0:
+            yield key >> 3, value
+        else:
+            return
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 128:
+            break
+    return value, at
+
+
 def keep_retry_after(exchange: Exchange) -> None:
-    """Of a refused request: how many seconds it was told to wait, as a label."""
-    if (seconds := retry_after_s(exchange)) >= 0:
-        exchange.labels = {"retry_after": seconds, **(exchange.labels or {})}
+    """Of a refused request: how many seconds it was told to wait, rounded up, as a label."""
+    if (told := told_ns(exchange)) >= 0:
+        exchange.labels = {"retry_after": -(-told // 10**9), **(exchange.labels or {})}
 
 
 def count_tokens(exchange: Exchange, n_in: int, n_out: int, ended: bool) -> None:

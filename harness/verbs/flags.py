@@ -24,7 +24,7 @@ from plimsoll.slo.metrics.plugin import PluginError
 #: What ``plimsoll.reports.format.formats()`` finds; not asked here, for that loads every renderer.
 REPORT_FORMATS = (
     *("annotations", "csv", "hdrlog", "html", "json", "junit", "markdown", "mlperf", "mlperf-detail", "openmetrics"),
-    "text",
+    *("perfetto", "text"),
 )
 Slo = Annotated[
     list[str] | None,
@@ -166,6 +166,14 @@ ShareDepth = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens that a copied prompt shares with the recorded one. Default: 512."),
 ]
+Sessions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="times|turns",
+        help="turns: a session's later turns wait for the answer before them and think as long as recorded. Default: "
+        "times, or turns where a recording has no others.",
+    ),
+]
 TraceFormat = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The recording's format, where it is not plain. Default: by what is in it."),
@@ -204,6 +212,20 @@ LeaveRows = Annotated[
     bool,
     typer.Option(
         "--leave-rows", help="Each agent seals its own rows on its host, and the verdict comes of what it answers."
+    ),
+]
+#: What the server says of itself.
+ServerMetrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]URL",
+        help="Read the server's own metrics during the run: a page, or auto for those of the target. Repeatable.",
+    ),
+]
+ServerPid = Annotated[
+    list[int] | None,
+    typer.Option(
+        metavar="PID", help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable."
     ),
 ]
 CalibrateTokens = Annotated[
@@ -363,6 +385,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "spread",
                 "load",
                 "share_depth",
+                "sessions",
                 "trace_format",
                 "time_unit",
                 "column",
@@ -375,6 +398,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Connection": (
             *("timeout", "connect_timeout", "header", "api_key_file", "option", "pace", "ca_file", "insecure"),
         ),
+        "The server": ("server_metrics", "server_pid"),
         "Several hosts": ("locust_master", "expect_workers", "locust_wait", "locust_web", "leave_rows"),
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,22 @@ def report(
     json_: Json = False,
     quiet: Quiet = False,
     by: By = None,
+    trace_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Link the slowest requests to their traces: http://jaeger:16686/trace/{trace_id}. Default: what the "
+            "run was told (--option trace_url=URL).",
+        ),
+    ] = None,
+    spans: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take the stages of requests from the spans of their traces: OTLP in JSON, as an OpenTelemetry "
+            "collector's file exporter writes it.",
+        ),
+    ] = None,
     agent_folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -79,7 +96,9 @@ def report(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     run_dir = _the_run(runs or [], agent_folder or [], out)
     labels = [label.strip() for label in by.split(",")] if by is not None else []
-    _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels)
+    _judge_again(
+        run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels, trace_url=trace_url, spans=spans
+    )
 
 
 def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> Path:
@@ -110,11 +129,14 @@ def _judge_again(
     rewrite: bool = False,
     quiet: bool = False,
     by: Sequence[str] = (),
+    trace_url: str | None = None,
+    spans: Path | None = None,
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.judged import conclude, judge, publish, read_formats
     from plimsoll.harness.run.promises import again, kept
     from plimsoll.harness.run.salvage import open_run
+    from plimsoll.slo.records.trace_ids import address_error
 
     sealed = open_run(run_dir, left=True)
     for note in sealed.notes:
@@ -123,16 +145,52 @@ def _judge_again(
     outputs, problems = read_formats(format_texts)
     problems += one_on_stdout(format_texts, as_json, quiet)
     problems += _unknown(by, sealed)
+    if trace_url is not None:
+        problems += [f"--trace-url: {error}"] if (error := address_error(trace_url)) else []
+        if "traceparent" not in sealed.manifest:
+            problems.append(f"--trace-url: requests of {run_dir} carried no trace context. Leave it out")
+    if spans is not None:
+        sealed, wrong = _told_by(spans, sealed)
+        problems += wrong
     if errors or problems:
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
         raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
     own = rewrite and not asked.any_objective and promises.to_json() == kept(sealed).to_json()
     result = (conclude if own else judge)(sealed, promises, by)
-    written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
+    if trace_url is not None:
+        result = result.model_copy(update={"slowest": result.slowest.model_copy(update={"trace_url": trace_url})})
+    written = publish(
+        result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet, sealed=sealed
+    )
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")
     return result.exit_code or 0
+
+
+def _told_by(spans: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
+    """The run with the stages that spans tell, and what is wrong with them."""
+    from plimsoll.documents import files
+    from plimsoll.slo.records.spans import SpansError, joined, read
+    from plimsoll.slo.records.trace_ids import TraceIds
+
+    ids, where = TraceIds.told(sealed.manifest), f"--spans {spans}"
+    if ids is None:
+        return sealed, [f"{where}: requests of {sealed.directory.path} carried no trace context. Leave it out"]
+    try:
+        traces = read(files.read_bytes(spans))
+    except OSError as error:
+        return sealed, [f"{where}: it can't be read ({files.why(error)}). Name a file of OTLP traces in JSON"]
+    except SpansError as error:
+        return sealed, [f"{where}: {error}"]
+    records, n = joined(sealed.records, ids, traces)
+    if not n:
+        return sealed, [
+            f"{where}: none of its {len(traces)} traces is of a request of {sealed.directory.path}. Take the spans of "
+            f"this run's time, and sample more of them (--option traceparent=100%)"
+        ]
+    print(f"{where}: stages of {n} of {int(records.planned.sum())} requests", file=sys.stderr)
+    return replace(sealed, records=records), []
 
 
 def _unknown(by: Sequence[str], sealed: Sealed) -> list[str]:

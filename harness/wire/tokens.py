@@ -6,7 +6,7 @@ answer. Role-only, empty and ``choices: []`` events are no output. Chunks are no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,8 +180,32 @@ def cached_of(usage: Any) -> int:
 
 
 def timing_of(value: Any) -> str:
-    """A member ``server_timing`` as it may be kept: text of a sane length, else ""."""
+    """A member ``server_timing`` as it may be kept: text of a sane length, else "". Of an object the times that vLLM
+    (``metrics``, with --enable-per-request-metrics) and llama.cpp (``timings``) name.
+    """
+    if type(value) is dict:
+        return timing_text({name: value[key] for key, name in _TIMES.items() if key in value})
     return value if type(value) is str and len(value) <= _MAX_TIMING else ""
+
+
+#: Milliseconds that servers of OpenAI's dialect say, and the stages that they are. vLLM's first token is counted from
+#: when the request was taken from the queue.
+_TIMES = {
+    "queue_time_ms": "queue", "time_to_first_token_ms": "prefill", "generation_time_ms": "decode",
+    "prompt_ms": "prefill", "predicted_ms": "decode",
+}  # fmt: skip
+
+
+def timing_text(stages: Mapping[str, Any], unit_ms: float = 1.0) -> str:
+    """Stages that a server reports in its own words, in the syntax of Server-Timing; values that are no duration are
+    left out.
+
+    ``unit_ms``: the length of the server's unit in milliseconds.
+    """
+    kept = {
+        name: value * unit_ms for name, value in stages.items() if type(value) in (int, float) and 0 <= value < 1e18
+    }
+    return ", ".join(f"{name};dur={value:.3f}" for name, value in kept.items())
 
 
 def count(value: Any) -> int:
@@ -242,8 +266,9 @@ def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> Tok
             fault = fault_of(event, names is not None and names[i] == b"error")
             if fault is not None:
                 break
-        usage = event.get("usage") or usage
-        timing = event.get("server_timing") or timing
+        if event.get("usage"):
+            usage, timing = event["usage"], event.get("metrics") or timing
+        timing = event.get("server_timing") or event.get("timings") or timing
         choices = event.get("choices")
         if type(choices) is not list:
             continue

@@ -21,7 +21,7 @@ from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.transports.stream import TextSink
-from plimsoll.reference_server.values.durations import Stages
+from plimsoll.reference_server.values.durations import PARSE, Stages
 from plimsoll.reference_server.values.errors import RequestError, StreamFailure, invalid
 from plimsoll.reference_server.values.tensors import Tensor, TensorSpec, objects, wrong
 
@@ -193,6 +193,7 @@ async def infer(service: Service, request: InferRequest, occasion: Occasion) -> 
     service.check_script(request.model, request.wishes.script)
     with counted(service, name, occasion, n_samples=_n_samples(request.tensors)):
         if name in service.fixed:  # its batcher keeps the deadline, and counts
+            occasion.stages.add(PARSE, time.monotonic_ns() - occasion.row.received_ns)
             return chosen(
                 await service.fixed[name].infer(
                     request.tensors, occasion.stages, priority=wish.priority, deadline_ns=occasion.deadline_ns

@@ -219,7 +219,7 @@ def add_routes(app: web.Application, sessions: Sessions) -> None:
         name = request.query.get("model", "") or hearing.name
         row.model = hearing.name if name == hearing.name else service.model(name).name
         settings = Settings(row.model, spoken=service.synthesiser is not None)
-        return Talking(service, settings, Events(row.request_id), InputAudio(hearing, settings))
+        return Talking(service, settings, Events(row.request_id), InputAudio(hearing, settings), row)
 
     app.router.add_get("/v1/realtime", sessions.route(DIALECT, admit))
 
@@ -232,6 +232,7 @@ class Talking:
     settings: Settings
     events: Events
     audio: InputAudio
+    row: TruthRow
     expires_s: int = field(default_factory=lambda: int(time.time()) + LIFE_S)
     """Wall time, in seconds, at which the session is over."""
     conversed: Conversed = field(default_factory=Conversed)
@@ -240,6 +241,8 @@ class Talking:
     _group: asyncio.TaskGroup | None = None
     _turn_id: str = ""
     """The item that the speech under way, or not yet committed, will become."""
+    _owed: bool = False
+    """A turn ended while the answer before it was still being given: its own comes next."""
 
     async def hold(self, peer: Peer) -> Ending | None:
         """Talk until the client closes, or an hour has passed."""
@@ -333,8 +336,32 @@ class Talking:
         at_ms = max(0, round(at_s * 1000) - turns.prefix_padding_ms)
         self.audio.begin_turn(at_ms / 1000)
         self._send(peer, "input_audio_buffer.speech_started", audio_start_ms=at_ms, item_id=self._turn())
-        if turns.interrupt_response:
+        noted = [time.monotonic_ns(), -1]
+        self.row.talk_ns.append(noted)
+        answering = self._answering
+        if not turns.interrupt_response or answering is None:
+            return
+        self._owed = False
+        slow = self.service.faults.acting("slow_stop", noted[0])
+        if slow and self._group is not None:
+            slow[0].hit()
+            self._group.create_task(self._stop_late(answering, noted, slow[0].fault.duration_ns("by")))
+        else:
             await self._stop_answer("turn_detected")
+            noted[1] = time.monotonic_ns()
+
+    async def _stop_late(self, answering: Answering, noted: list[int], late_ns: int) -> None:
+        """Go on for a while; an answer that is over by then needs no stopping."""
+        await asyncio.sleep(late_ns / 1e9)
+        if self._answering is answering:
+            await self._stop_answer("turn_detected")
+            noted[1] = time.monotonic_ns()
+            self._answer_owed(answering.peer)
+
+    def _answer_owed(self, peer: Peer) -> None:
+        if self._owed:
+            self._owed = False
+            self._answer(peer, self.settings, self.conversed.items)
 
     async def _ended(self, peer: Peer, at_s: float, transcript: str) -> None:
         turns = self.settings.turns
@@ -342,8 +369,10 @@ class Talking:
             return
         self._send(peer, "input_audio_buffer.speech_stopped", audio_end_ms=round(at_s * 1000), item_id=self._turn())
         self._committed(peer, transcript)
-        if turns.create_response and self.settings.answers and self._answering is None:
-            self._answer(peer, self.settings, self.conversed.items)
+        if turns.create_response and self.settings.answers:
+            self._owed = True
+            if self._answering is None:
+                self._answer_owed(peer)
 
     async def _commit(self, peer: Peer) -> None:
         if self.audio.uncommitted_s == 0:
@@ -438,6 +467,7 @@ class Talking:
             previous_item_id=before,
             n_audio_in=n_audio_in,
             heard=heard,
+            paced=bool(self.service.faults.acting("slow_stop", time.monotonic_ns())),
             metadata=metadata,
             kept=kept,
         )
@@ -458,6 +488,8 @@ class Talking:
             await answering.run()
         finally:
             self._answering = None
+        if not answering.stopped:
+            self._answer_owed(answering.peer)
 
     async def _stop_answer(self, why: str) -> None:
         """Have the answer under way, if any, end as cancelled."""

@@ -188,6 +188,8 @@ class Answering:
     """Nanoseconds of the recogniser's stages for it."""
     metadata: Mapping[str, str] | None = None
     kept: bool = True
+    paced: bool = False
+    """Audio goes out as it plays, not ahead of it."""
     stopped: str = ""
     """Why it was cancelled: turn_detected or client_cancelled."""
     response_id: str = ""
@@ -256,7 +258,10 @@ class Answering:
         output = self.settings.output
         wanted = output.encoding, output.sample_rate, self.settings.speed
         async with contextlib.aclosing(encoded(self.synthesiser, self.text, *wanted, self._spoken)) as pieces:
+            begun_s = time.monotonic()
             async for data in pieces:
+                if self.paced:
+                    await asyncio.sleep(begun_s + self._audio_s - time.monotonic())
                 self._audio_s += len(data) / output.sample_rate / (2 if output.encoding == "linear16" else 1)
                 self._send("response.output_audio.delta", **self._at(), delta=base64.b64encode(data).decode())
                 await self.peer.room()

@@ -32,7 +32,7 @@ from plimsoll.reference_server.values.errors import RequestError, shutting_down,
 from plimsoll.reference_server.values.tensors import Tensor, checked, n_samples
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 
-FORWARD = "inference.forward"
+DISPATCH, FORWARD = "inference.dispatch", "inference.forward"
 _MAX_WORKERS = 4
 
 _log = logging.getLogger(__name__)
@@ -47,8 +47,7 @@ class _Request:
     computed: asyncio.Future[None]
     samples: Sequence[Any] = ()
     results: list[Any] = field(default_factory=list)
-    inference_ns: int = 0
-    forward_ns: int = 0
+    inference: Stages = field(default_factory=Stages)
 
     def fail(self, error: RequestError) -> None:
         if not self.computed.done():
@@ -165,8 +164,8 @@ class Batcher:
         self._queue.ready(place, time.monotonic_ns())
         self._wake.set()
         await request.computed
-        spans.add(INFERENCE, request.inference_ns)
-        spans.add(FORWARD, request.forward_ns)
+        for name, ns in request.inference.spans_ns.items():
+            spans.add(name, ns)
         return await self._beside(place, finish, spans, 500, "step_failed")
 
     async def _beside(
@@ -226,9 +225,18 @@ class Batcher:
     async def _compute(self, batch: Batch) -> None:
         holders = [(self._requests[share.place], share) for share in batch.shares]
         samples = [sample for request, s in holders for sample in request.samples[s.first : s.first + s.n]]
-        begun_ns = time.monotonic_ns()
+        begun_ns, own = time.monotonic_ns(), Stages({INFERENCE: 0})
+
+        def forward() -> Sequence[Any]:
+            own.add(DISPATCH, time.monotonic_ns() - begun_ns)
+            with own.time(FORWARD):
+                results = self.model.forward(samples, own)
+            if len(results) != len(samples):
+                raise RuntimeError(f"the model gave {len(results)} results for {len(samples)} samples")
+            return results
+
         try:
-            results, forward_ns = await asyncio.get_running_loop().run_in_executor(self._device, self._forward, samples)
+            results = await asyncio.get_running_loop().run_in_executor(self._device, forward)
         except Exception as error:  # noqa: BLE001 - whatever it is, it fails these requests only
             _log.exception("%s: a batch of %d samples failed", self.model.name, len(samples))
             for request, _ in holders:
@@ -238,24 +246,18 @@ class Batcher:
         finally:
             self._queue.done()
         inference_ns = time.monotonic_ns() - begun_ns
+        own.add(INFERENCE, inference_ns)
         self.n_batches += 1
         self._drain.add(len(samples), inference_ns)
         self._metrics.batch(self.model.name, len(samples), self._queue.max_batch)
         at = 0
         for request, share in holders:
             request.results += results[at : at + share.n]
-            request.inference_ns += inference_ns
-            request.forward_ns += forward_ns
+            for name, ns in own.spans_ns.items():
+                request.inference.add(name, ns)
             at += share.n
             if len(request.results) == request.place.n and not request.computed.done():
                 request.computed.set_result(None)
-
-    def _forward(self, samples: Sequence[Any]) -> tuple[Sequence[Any], int]:
-        begun_ns = time.monotonic_ns()
-        results = self.model.forward(samples)
-        if len(results) != len(samples):
-            raise RuntimeError(f"the model gave {len(results)} results for {len(samples)} samples")
-        return results, time.monotonic_ns() - begun_ns
 
     def _refused(self, error: RequestError) -> RequestError:
         self._metrics.rejected(self.model.name, error.code or "")

@@ -151,6 +151,12 @@ KINDS: dict[str, FaultKind] = {
     "jitter": FaultKind(
         "tokens come late by exponential waits of that mean", {"by": None, **_WHILE}, "by", (*_ENGINE, "scripted")
     ),
+    "slow_stop": FaultKind(
+        "spoken answers come at 1x, not ahead of it, and go on for that long after somebody begins to speak over them",
+        {"by": None, **_WHILE},
+        "by",
+        ("synthesiser",),
+    ),
     "straggler": FaultKind(
         "a share of sequences or samples is slow, and every step with one of them in it takes that much longer for all",
         {"p": "0.05", "by": None, **_WHILE},

@@ -15,6 +15,7 @@ from plimsoll.reference_server.engine.scheduler import Scheduler
 from plimsoll.reference_server.engine.scripted import ScriptedModel
 from plimsoll.reference_server.misfortune.faults import UNBEGUN, Faults, Placed
 from plimsoll.reference_server.seams.models import BatchModel, Chunk, Runner
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry, Fire
 
 LEVER_FAULTS = frozenset({"slots", "queue_build_up", "batch_window", "prefill_stall", "kv_thrash"})
@@ -227,10 +228,10 @@ class MisfortuneModel:
         self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
         self.warm_up, self.preprocess, self.postprocess = model.warm_up, model.preprocess, model.postprocess
 
-    def forward(self, samples: Sequence[Any]) -> Sequence[Any]:
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[Any]:
         """The model's results, perhaps later. Samples are numbered in the order in which they are computed."""
         begun_ns = self._slowed.clock()
-        results = self._model.forward(samples)
+        results = self._model.forward(samples, stages)
         members = [str(self._n_samples + i) for i in range(len(samples))]
         self._n_samples += len(samples)
         self._slowed.lengthen(begun_ns, members)

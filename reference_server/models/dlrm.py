@@ -68,12 +68,15 @@ class Network:
         self._shift, self._stretch = 0.0, 1.0
         self._centre(seed, device)
 
-    def __call__(self, dense: Tensor, rows: Tensor) -> Tensor:
-        """Dense features [N, 13], transformed, and rows [N, 26] of the joint table to logits [N]."""
+    def look_up(self, rows: Tensor) -> Tensor:
+        """The bytes of rows [N, 26] of the joint table: [N, 26, 128]."""
+        return self._table.index_select(0, rows.flatten()).view(-1, N_TABLES, DIM)
+
+    def __call__(self, dense: Tensor, looked_up: Tensor) -> Tensor:
+        """Dense features [N, 13], transformed, and what was looked up to logits [N]."""
         vector = _through(self._bottom, dense).relu_()
         whole, step = to_grid(vector, 127.0)
-        looked_up = self._table.index_select(0, rows.flatten()).view(-1, N_TABLES, DIM).float()
-        vectors = torch.cat((whole.unsqueeze(1), looked_up), 1)
+        vectors = torch.cat((whole.unsqueeze(1), looked_up.float()), 1)
         worth = torch.cat((step, step.new_full((len(step), N_TABLES), _ROW_STEP)), 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         products.mul_(worth.unsqueeze(1)).mul_(worth.unsqueeze(2))
@@ -85,7 +88,7 @@ class Network:
         rng = np.random.default_rng(abs(seed))
         dense = rng.standard_exponential((_N_CLICKS, N_DENSE), dtype=np.float32)
         rows = (rng.random((_N_CLICKS, N_TABLES)) * self.rows).astype(np.int64) + self.first_row
-        logits = self(torch.from_numpy(dense).to(device), torch.from_numpy(rows).to(device))
+        logits = self(torch.from_numpy(dense).to(device), self.look_up(torch.from_numpy(rows).to(device)))
         spread, mean = torch.std_mean(logits)
         self._stretch = _LOGIT_SPREAD / float(spread)
         self._shift = float(mean) - _LOGIT_MEAN / self._stretch
@@ -110,7 +113,7 @@ class Dlrm:
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
         click = (np.zeros(N_DENSE, dtype=np.float32), self._network.first_row)
         for size in {1, max_batch}:
-            self.forward([click] * size)
+            self.forward([click] * size, Stages())
 
     def preprocess(self, tensors: Mapping[str, named.Tensor], stages: Stages) -> Sequence[Any]:
         """log(1 + x) of the dense features, those below 0 taken as 0; the table row of each index."""
@@ -123,11 +126,17 @@ class Dlrm:
         return list(zip(transformed, rows, strict=True))
 
     @torch.inference_mode()
-    def forward(self, samples: Sequence[Any]) -> Sequence[float]:
-        dense, rows = (torch.from_numpy(np.stack(column)) for column in zip(*samples, strict=True))
-        if self._device != "cpu":
-            dense, rows = (t.pin_memory().to(self._device, non_blocking=True) for t in (dense, rows))
-        logits: list[float] = self._network(dense, rows).tolist()
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[float]:
+        with stages.time("inference.forward.copy"):
+            dense, rows = (torch.from_numpy(np.stack(column)) for column in zip(*samples, strict=True))
+            if self._device != "cpu":
+                dense, rows = (t.pin_memory().to(self._device, non_blocking=True) for t in (dense, rows))
+                torch.cuda.synchronize()
+        with stages.time("inference.forward.embedding"):
+            looked_up = self._network.look_up(rows)
+            if self._device != "cpu":
+                torch.cuda.synchronize()
+        logits: list[float] = self._network(dense, looked_up).tolist()
         return logits
 
     def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[named.Tensor]:

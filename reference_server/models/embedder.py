@@ -178,7 +178,7 @@ class Embedder:
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
         text = _text(["warm"] * 16)
         for size in {1, max_batch}:
-            self.forward([text] * size)
+            self.forward([text] * size, Stages())
 
     def preprocess(self, tensors: Mapping[str, named.Tensor], stages: Stages) -> Sequence[Text]:
         samples = []
@@ -190,7 +190,7 @@ class Embedder:
         return samples
 
     @torch.inference_mode()
-    def forward(self, samples: Sequence[Any]) -> Sequence[npt.NDArray[np.float32]]:
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[npt.NDArray[np.float32]]:
         """One sum over words per text. Texts of like length are computed together, which changes the padding only."""
         order = sorted(range(len(samples)), key=lambda i: len(samples[i].counts))
         results: dict[int, npt.NDArray[np.float32]] = {}

@@ -246,18 +246,18 @@ class ResNet50:
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
         picture = np.zeros((SIDE, SIDE, 3), dtype=np.float32)
         if self._device == "cpu":
-            self.forward([picture])
+            self.forward([picture], Stages())
             return
         self._pass = compiled(self._network)
         try:
-            self.forward([picture])
+            self.forward([picture], Stages())
         except Exception:  # noqa: BLE001 - compilers fail in many ways, and the model is served without one
             _log.warning("resnet50 is not compiled: torch.compile failed", exc_info=True)
             self._pass = self._network
         size = 1
         while size < max_batch:
             size = padded_size(size + 1)
-            self.forward([picture] * size)
+            self.forward([picture] * size, Stages())
 
     def preprocess(self, tensors: Mapping[str, named.Tensor], stages: Stages) -> Sequence[npt.NDArray[np.float32]]:
         samples = []
@@ -271,12 +271,14 @@ class ResNet50:
         return samples
 
     @torch.inference_mode()
-    def forward(self, samples: Sequence[Any]) -> Sequence[npt.NDArray[np.float32]]:
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[npt.NDArray[np.float32]]:
         if self._device == "cpu":
             return [self._pass(torch.from_numpy(s).permute(2, 0, 1).unsqueeze(0))[0].numpy() for s in samples]
         padded = [*samples, *[samples[-1]] * (padded_size(len(samples)) - len(samples))]
-        pinned = torch.from_numpy(np.stack(padded)).pin_memory()
-        batch = pinned.to(self._device, non_blocking=True).to(self._dtype).permute(0, 3, 1, 2)
+        with stages.time("inference.forward.copy"):
+            pinned = torch.from_numpy(np.stack(padded)).pin_memory()
+            batch = pinned.to(self._device, non_blocking=True).to(self._dtype).permute(0, 3, 1, 2)
+            torch.cuda.synchronize()
         logits = self._pass(batch)[: len(samples)].float().cpu().numpy()
         return list(logits)
 

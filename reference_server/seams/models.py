@@ -148,8 +148,8 @@ class BatchModel(Protocol):
         Raises RequestError 400 for contents that are no good (a JPEG that can't be decoded, an index out of range).
         """
 
-    def forward(self, samples: Sequence[Any]) -> Sequence[Any]:
-        """One result per sample, in order."""
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[Any]:
+        """One result per sample, in order; parts are timed as ``inference.forward.PART``."""
 
     def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[Tensor]:
         """The reply's tensors from the results of one request; parts are timed as ``postprocess.PART``."""

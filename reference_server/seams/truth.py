@@ -56,6 +56,9 @@ class TruthRow:
     """When each token event should have been written; only the scripted model knows."""
     before_ns: array[int] = field(default_factory=_stamps)
     after_ns: array[int] = field(default_factory=_stamps)
+    talk_ns: list[list[int]] = field(default_factory=list)
+    """Of a spoken conversation, each time that the caller was heard to begin: when, and when the answer under way had
+    been stopped (-1: there was none, or it went on)."""
 
     @property
     def first_token_ns(self) -> int:
@@ -74,6 +77,7 @@ class TruthRow:
             "outcome": self.outcome,
             "due_ns": self.due_ns.tolist(),
             "tokens": [[b, a] for b, a in zip(self.before_ns, self.after_ns, strict=True)],
+            **({"talk": self.talk_ns} if self.talk_ns else {}),
         }
 
 

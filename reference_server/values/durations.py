@@ -15,6 +15,7 @@ from decimal import Decimal
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000}
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*")
+PARSE = "parse"
 QUEUE = "queue"
 PREPROCESS = "preprocess"
 PREFILL = "prefill"

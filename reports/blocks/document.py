@@ -223,6 +223,14 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class Brush:
+    """Where a script of the page says what a part of the run was like, by the ``columns`` that are made with it."""
+
+    columns: Callable[[], Any]
+    on: On = On.PAGE
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Details that are opened on demand; a terminal can't."""
 
@@ -274,7 +282,7 @@ class Section:
 
 
 Block = (
-    Table | Sentence | Facts | Notes | Marked | Warnings | Tiles | Line | Reading | Drawings | Figures | Command
+    Table | Sentence | Facts | Notes | Marked | Warnings | Tiles | Line | Reading | Drawings | Figures | Command | Brush
     | Folded | Card | Grid | Section
 )  # fmt: skip
 

@@ -23,6 +23,7 @@ from plimsoll.reports.blocks.document import Block
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.plugin import PluginError, all_at_once, announced, guarded, loaded, misfit
 from plimsoll.slo.records.records import IntArray, Records
+from plimsoll.slo.records.trace_ids import TraceIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class JudgedRun:
     def run_id(self) -> str:
         """The run's name in the ids of its requests."""
         return str(self.manifest.get("run_id", ""))
+
+    @property
+    def traces(self) -> TraceIds | None:
+        """The trace of each request; None: requests carried no trace context."""
+        return TraceIds.told(self.manifest)
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -19,8 +19,9 @@ from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
 from plimsoll.reports.svg.spreads import ENOUGH_FOR_P99, LEVELS, Mark, heat, histogram, lengths
-from plimsoll.reports.svg.strip import Layer, Strip, bucket_bounds, strip
+from plimsoll.reports.svg.strip import Layer, Strip, band_layers, bucket_bounds, strip
 from plimsoll.reports.wording import units
+from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.metrics.indicator import lines_of, short_of
 
 #: Fewer measured requests than this make no picture.
@@ -203,17 +204,19 @@ def lag_chart(report: Report) -> list[Chart]:
     return [_strip_chart(Strip("Schedule lag", "ns", layers, marks=marks), timeline, last=True)]
 
 
-def _strip_chart(data: Strip, timeline: Timeline, last: bool) -> Chart:
+def _strip_chart(data: Strip, timeline: Timeline, last: bool, height: float = 112) -> Chart:
     label = f"{data.title} over the run, in at most {MAX_BUCKETS} buckets of {units.seconds(timeline.bucket_ns)}"
-    return strip_chart(data, timeline, label, last)
+    return strip_chart(data, timeline, label, last, height)
 
 
-def strip_chart(data: Strip, timeline: Timeline, label: str, last: bool) -> Chart:
+def strip_chart(data: Strip, timeline: Timeline, label: str, last: bool, height: float = 112) -> Chart:
     """One of the charts over the run that stand one above the other; the last one has the axis."""
-    legend = [Key(layer.label, layer.class_, _MARKS[layer.kind]) for layer in data.layers if layer.label]
+    legend = [Key(one.label, one.class_, _MARKS[one.kind]) for one in data.layers if one.label and one.kind != "read"]
+    if any(any(layer.infinite) for layer in data.layers):
+        legend.append(Key("p99 is a failure", "s-error", "bar"))
     tail = 26 if last else 8
-    wide = Canvas(1080, 112 + tail, left=66, right=16, top=12, bottom=tail)
-    narrow = Canvas(420, 112 + tail, left=58, right=10, top=12, bottom=tail)
+    wide = Canvas(1080, height + tail, left=66, right=16, top=12, bottom=tail)
+    narrow = Canvas(420, height + tail, left=58, right=10, top=12, bottom=tail)
 
     def draw(canvas: Canvas) -> Picture:
         return strip(data, timeline, label, canvas, last)
@@ -247,16 +250,37 @@ def _alive(timeline: Timeline, sessions: Sessions) -> Strip:
     return Strip("Sessions alive", "count", [Layer("alive", "s-flight", values)])
 
 
+#: How high the chart of what was broken is: the first screen has room for it.
+_BROKEN = 170
+
+
+def broken_chart(report: Report) -> list[Chart]:
+    """Where the run broke the limit that decides its FAIL: what it is about, over the run or by percentile."""
+    told, timeline = report.verdict, report.charts.timeline
+    decides = next((one for one in told.objectives if one.objective == told.decides), None)
+    if told.outcome != "FAIL" or decides is None or decides.where or timeline is None or sum(timeline.due) < ENOUGH:
+        return []
+    name, title = decides.indicator, f"Where {expression(decides.objective)} was broken"
+    if decides.statistic == "ratio" and name == "good" and told.request_objectives:
+        name = min(told.request_objectives, key=lambda one: one.met / max(one.n, 1)).indicator
+    if name in timeline.bands:
+        data = _band(report, timeline, name, timeline.bands[name])
+        if decides.unit == "ns" and decides.threshold is not None:
+            data = replace(data, limits=[(decides.threshold, f"limit {units.limit(decides.threshold, 'ns')}")])
+        return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)]
+    if decides.statistic == "ratio" and name == "error":
+        return [_strip_chart(replace(_rates(timeline), title=title), timeline, last=True, height=_BROKEN)]
+    curves = _present(report.charts.curves, [name])
+    draw = partial(percentiles, curves, _limits(report, curves), _curve_label(title, curves))
+    return (
+        [chart(title, "", [], draw, Canvas(1080, _BROKEN + 26, left=66, right=72, top=16), _NARROW)] if curves else []
+    )
+
+
 def _band(report: Report, timeline: Timeline, name: str, band: Band) -> Strip:
     metric = report.metrics.get(name)
     unit = metric.unit if metric is not None else "ns"
-    busy = [number > 0 for number in timeline.due]
-    lost = [value is None and due for value, due in zip(band.p99, busy, strict=True)]
-    layers = [
-        Layer("p50 to p99", f"s-{name}", band.p99, "fill", lower=band.p50),
-        Layer("p99", f"s-{name}", band.p99, infinite=lost),
-        Layer("p50", f"s-{name}", band.p50, "planned"),
-    ]
+    layers = band_layers(name, band, timeline.due)
     title = metric.title if metric is not None and metric.title else short_of(name)
     curves = {name: report.charts.curves[name]} if name in report.charts.curves else {}
     limits = [(limit.value, limit.label) for limit in _limits(report, curves) if limit.q is None or limit.q >= 0.9]

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from plimsoll.reports.blocks.document import (
     Block,
+    Brush,
     Card,
     Case,
     Cell,
@@ -111,9 +112,10 @@ def _blocks(report: Report, on: On, files: Mapping[str, str]) -> Iterator[Block]
     """Ours and every section's, by their order."""
     warnings = [Warnings(report.warnings, on=On.PAGE | On.MARKDOWN)] if report.warnings else []
     placed: list[tuple[int, Sequence[Block]]] = [
+        (5, [_tiles(report), *_broken(report)] if on & On.PAGE else []),
         (10, _objectives(report)),
         (20, _attainments(report)),
-        (50, [_tiles(report), *_flow(report), *warnings]),
+        (50, [*_flow(report), *warnings]),
         (60, _charts(report) if on & On.PAGE else []),
         (80, _metrics(report)),
         (86, budgets.further(report.budgets)),
@@ -353,6 +355,11 @@ def _tiles(report: Report) -> Tiles:
     return Tiles(tiles)
 
 
+def _broken(report: Report) -> list[Block]:
+    charts = pictures.broken_chart(report)
+    return [Card([Figures(charts, bare=True, group="time")], look="broken")] if charts else []
+
+
 def _flow(report: Report) -> list[Block]:
     """The same in a line; a terminal, which has the generator in its banner, says how many requests were good."""
     flow, counts = report.throughput, report.counts
@@ -385,11 +392,13 @@ def _charts(report: Report) -> list[Block]:
     if strips and report.charts.timeline is not None:
         note = (
             f"Buckets of {units.seconds(report.charts.timeline.bucket_ns)}. Latencies are put where the request was "
-            "due. A cross marks errors, or a bucket whose p99 is a failed request. Warm-up is not shown."
+            "due. Where a failure is the p99 of a bucket, a mark stands at the top. Warm-up is not shown."
         )
         heat = [Figures(charts, paired=True)] if (charts := pictures.heat_chart(report)) else []
         over = Card([Figures(strips, bare=True, group="time"), Sentence(note, fine=True)])
-        found.append(Section("Over the run", [*heat, over], on=On.PAGE))
+        window = report.window
+        brush = [] if window is None else [Brush(lambda: window.block)]
+        found.append(Section("Over the run", [*brush, over, *heat], on=On.PAGE))
     return found
 
 

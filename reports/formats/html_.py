@@ -86,6 +86,7 @@ def _environment() -> Environment:
     environment.globals.update(
         css=Markup(_source("assets/report.css")),
         js=Markup(_source("assets/report.js")),
+        window_js=Markup(re.sub("^ +", "", _source("assets/window.js"), flags=re.MULTILINE)),
         more_css="",
         symbol=signs.mark,
         tone_of=signs.tone,

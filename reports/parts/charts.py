@@ -7,6 +7,7 @@ each number can be recomputed from the records.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import not_
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,12 @@ class Band(BaseModel, frozen=True, extra="forbid"):
 
     p50: list[Number]
     p99: list[Number]
+    failed: list[int] = Field(
+        default_factory=list, description="how many are infinite, by bucket; absent: none", exclude_if=not_
+    )
+    p99_ok: list[Number] = Field(
+        default_factory=list, description="p99 of the others; absent: none is infinite", exclude_if=not_
+    )
 
 
 class LagBand(BaseModel, frozen=True, extra="forbid"):
@@ -221,6 +228,16 @@ def distribution(ordered: Ordered, unit: str) -> Distribution:
     )
 
 
+def banded(values: FloatArray, group: Groups, groups: int, unit: str) -> Band:
+    """Median and p99 of ``values`` per ``group``, and p99 of the finite ones where some are not."""
+    p50, p99 = band(values, group, groups, unit)
+    lost = np.isinf(values)
+    if not lost.any():
+        return Band(p50=p50, p99=p99)
+    failed = np.bincount(group[lost], minlength=groups).tolist()
+    return Band(p50=p50, p99=p99, failed=failed, p99_ok=band(values[~lost], group[~lost], groups, unit)[1])
+
+
 def band(values: FloatArray, group: Groups, groups: int, unit: str) -> tuple[list[Number], list[Number]]:
     """Nearest-rank p50 and p99 of ``values`` per ``group`` (0..groups-1); None where a group is empty."""
     columns = grouped(values, group, groups, ("0.5", "0.99"))
@@ -333,8 +350,7 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
     all_due = records["due_ns"]
     bands = {}
     for name, (v, row, unit) in values.items():
-        p50, p99 = band(v, buckets.index(all_due[row]), buckets.n, unit)
-        bands[name] = Band(p50=p50, p99=p99)
+        bands[name] = banded(v, buckets.index(all_due[row]), buckets.n, unit)
     return Timeline(
         bucket_ns=buckets.width_ns,
         start_ns=start,

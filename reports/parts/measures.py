@@ -55,7 +55,7 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
     banded: dict[str, tuple[FloatArray, IntArray, str]] = {}
     notes: list[str] = []
     known = catalogue()
-    for name in in_order(known):
+    for name in in_order({*known, *(one for one in wanted if one in known)}):
         indicator = known[name]
         try:
             found = measure(indicator, records)
@@ -103,7 +103,7 @@ def of_parts(rows: Rows, wanted: frozenset[str]) -> tuple[dict[str, Metric], dic
     """Metrics and histograms of rows that lie in parts. One that parts can't tell of is left out."""
     metrics, histograms, known = dict[str, Metric](), dict[str, str](), catalogue()
     distributions: dict[str, Distribution] = {}
-    for name in (one for one in in_order(known) if judgeable(one)):
+    for name in (one for one in in_order({*known, *(one for one in wanted if one in known)}) if judgeable(one)):
         indicator, found = known[name], rows.measured(name, judged=False)
         if not found.n and name not in wanted:
             continue

@@ -351,6 +351,7 @@ class ErrorCount(BaseModel, frozen=True, extra="forbid"):
     text: Text
     status: str
     count: int
+    texts: int = Field(default=1, description="so many that differ in numbers only were taken as one")
 
 
 class Counts(BaseModel, frozen=True, extra="forbid"):

@@ -16,6 +16,7 @@ from plimsoll.reports.svg.bars import Bar, staged
 from plimsoll.reports.svg.plot import Chart, Key
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics import anatomy as stages
+from plimsoll.slo.metrics.stages import parent
 
 HELD = "before it was sent"
 REST = "outside the stages"
@@ -106,10 +107,7 @@ def note(part: Anatomy) -> str:
 
 def _band(band: stages.Band) -> LatencyBand:
     named = {name: public_text(name)[:_TEXT] for name in band.stages_ns}
-    told = [
-        Stage(name=named[name], ns=ns, part_of=named.get(stages.parent(name), ""))
-        for name, ns in band.stages_ns.items()
-    ]
+    told = [Stage(name=named[name], ns=ns, part_of=named.get(parent(name), "")) for name, ns in band.stages_ns.items()]
     return part(LatencyBand, band, stages=told)
 
 

@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Figures, Folded, Row, Section, Table
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
-from plimsoll.reports.parts.charts import Band, Timeline, band, buckets_of
+from plimsoll.reports.parts.charts import Band, Timeline, banded, buckets_of
 from plimsoll.reports.parts.measures import HEARD, LIVE, of_group
 from plimsoll.reports.parts.parts import Metric, Number
 from plimsoll.reports.svg.plot import Canvas, Chart, chart
-from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.svg.strip import Strip, band_layers, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of, title_of
 from plimsoll.slo.objectives.goodput import per_second
@@ -91,8 +91,10 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
         bands, due = {}, []
         if drawn and n:
             values, at = measure(catalogue()[drawn], rows, judged=True), buckets.index(rows["due_ns"])
-            middle, high = band(values.values, at[values.row], buckets.n, "ns")
-            bands, due = {drawn: Band(p50=middle, p99=high)}, np.bincount(at, minlength=buckets.n).tolist()
+            bands, due = (
+                {drawn: banded(values.values, at[values.row], buckets.n, "ns")},
+                np.bincount(at, minlength=buckets.n).tolist(),
+            )
         return Group(
             requests=n,
             failed=n - ok,
@@ -166,17 +168,13 @@ def _value(value: Number, metric: Metric) -> str:
 
 def _charts(groups: Groups, timeline: Timeline) -> list[Chart]:
     drawn = {value: group for value, group in groups.items() if group.bands}
-    finite = [v for group in drawn.values() for one in group.bands.values() for v in one.p99 if v is not None]
+    ends = [one.p99_ok or one.p99 for group in drawn.values() for one in group.bands.values()]
+    finite = [v for line in ends for v in line if v is not None]
     reaches = float(max(finite, default=0.0))
     made = []
     for place, (value, group) in enumerate(drawn.items()):
         ((name, line),) = group.bands.items()
-        lost = [high is None and due > 0 for high, due in zip(line.p99, group.due, strict=True)]
-        layers = [
-            Layer("p50 to p99", f"s-{name}", line.p99, "fill", lower=line.p50),
-            Layer("p99", f"s-{name}", line.p99, infinite=lost),
-            Layer("p50", f"s-{name}", line.p50, "planned"),
-        ]
+        layers = band_layers(name, line, group.due)
         title = f"{title_of(name)}: {value}"
         data, last = Strip(title, "ns", layers, reaches=reaches), place == len(drawn) - 1
         draw = partial(strip, data, timeline, f"{title} over the run", x_labels=last)

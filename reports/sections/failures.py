@@ -6,6 +6,7 @@ or in ``other``.
 """
 
 from functools import partial
+from operator import not_
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from plimsoll.reports.wording import units
 from plimsoll.slo.parts.evidence import Rows
 from plimsoll.slo.parts.wire import Question
 from plimsoll.slo.records.records import BoolArray, IntArray, Records, Status
+from plimsoll.slo.records.trace_ids import TraceIds
 from plimsoll.slo.statistics.distribution import quantile
 from plimsoll.slo.statistics.order import ranked
 from plimsoll.slo.verdict.counts import kinds_of
@@ -59,6 +61,7 @@ class FailureKind(BaseModel, frozen=True, extra="forbid"):
     until_ns: Until | None = Field(default=None, description="null: none was ever sent, or the rows are with agents")
     steps: list[int] = Field(default_factory=list)
     request_ids: list[Text] = Field(default_factory=list, description="the first, the middle and the last one")
+    trace_ids: list[Text] = Field(default_factory=list, description="theirs; absent: there are none", exclude_if=not_)
 
 
 class Failures(BaseModel, frozen=True, extra="forbid"):
@@ -70,7 +73,7 @@ class Failures(BaseModel, frozen=True, extra="forbid"):
     other: int = 0
 
 
-def failures_part(records: Records, run_id: str) -> Failures:
+def failures_part(records: Records, run_id: str, traces: TraceIds | None = None) -> Failures:
     """The failures among the measured rows."""
     measured = records.in_measure
     rows = np.flatnonzero(measured & ~records.ok)
@@ -87,7 +90,7 @@ def failures_part(records: Records, run_id: str) -> Failures:
     for index in kept.tolist():
         these = rows[kind == index]
         text, texts = _example(records, these)
-        seen = _seen(records, these, run_id, start, step)
+        seen = _seen(records, these, run_id, traces, start, step)
         share = len(these) / len(due)
         parts.append(FailureKind(text=text, texts=texts, count=len(these), share=share, **seen))
     return Failures(start_ns=start, step_ns=step, kinds=parts, other=len(rows) - sum(part.count for part in parts))
@@ -103,7 +106,9 @@ def _text(records: Records, index: int) -> str:
     return public_text(records.errors[index])[:_TEXT] if index >= 0 else ""
 
 
-def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) -> dict[str, Any]:
+def _seen(
+    records: Records, rows: IntArray, run_id: str, traces: TraceIds | None, start: int, step: int
+) -> dict[str, Any]:
     """What the rows of one kind say, by the keys of the part."""
     due, done = records["due_ns"][rows], records["done_ns"][rows]
     when = np.where(done >= 0, done, due)
@@ -111,6 +116,7 @@ def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) 
     workers = np.flatnonzero(np.bincount(workers[workers >= 0]))
     code = int(records.columns["code"][rows[0]])
     queries, samples = records["query_id"][rows], records["sample_ix"][rows]
+    shown = [(int(queries[i]), int(samples[i])) for i in _spread(when)]
     return {
         "status": Status(int(records.columns["status"][rows[0]])).name,
         "code": code if code >= 0 else None,
@@ -121,7 +127,8 @@ def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) 
         "answered": int(np.count_nonzero(records["first_token_ns"][rows] >= 0)),
         "until_ns": _until(done - due, (records["sent_ns"][rows] >= 0) & (done >= 0)),
         "steps": np.bincount(np.maximum(when - start, 0) // step, minlength=MAX_STEPS)[:MAX_STEPS].tolist(),
-        "request_ids": [request_id(run_id, int(queries[i]), int(samples[i])) for i in _spread(when)],
+        "request_ids": [request_id(run_id, query, sample) for query, sample in shown],
+        "trace_ids": [] if traces is None else [traces.header(*one, False)[3:35].decode() for one in shown],
     }
 
 
@@ -245,6 +252,8 @@ def _facts(kind: FailureKind, ids_sent: bool) -> list[tuple[str, str]]:
         facts.append(("Workers", ", ".join(str(worker) for worker in kind.workers) + more))
     if kind.request_ids:
         facts.append(("Request ids" if ids_sent else "Rows (ids were not sent)", ", ".join(kind.request_ids)))
+    if kind.trace_ids:
+        facts.append(("Trace ids", ", ".join(kind.trace_ids)))
     return facts
 
 
@@ -272,4 +281,4 @@ def _spark(kind: FailureKind, failures: Failures) -> Markup | None:
     return svg(_SPARK, join([line(0, base + 0.5, _SPARK.width, base + 0.5, "base"), *bars]), label)
 
 
-SECTION = ReportSection("failures", 110, lambda run: failures_part(run.records, run.run_id), blocks)
+SECTION = ReportSection("failures", 110, lambda run: failures_part(run.records, run.run_id, run.traces), blocks)

@@ -7,6 +7,7 @@ Successful requests only, by value: a failed request is slower than all of them,
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import not_
 from types import MappingProxyType
 
 import numpy as np
@@ -25,13 +26,14 @@ from plimsoll.reports.blocks.document import (
     Sentence,
     Table,
 )
-from plimsoll.reports.blocks.section import ReportSection
+from plimsoll.reports.blocks.section import JudgedRun, ReportSection
 from plimsoll.reports.parts.parts import Text
 from plimsoll.reports.parts.provenance import public_text
 from plimsoll.reports.svg.bars import Bar, between, staged
 from plimsoll.reports.svg.plot import Chart, Key
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import BoolArray, Records, Stamp, Status, TokensFrom
+from plimsoll.slo.records.trace_ids import TraceIds, address_error
 from plimsoll.slo.statistics.distribution import BLOCK
 
 MAX_SLOWEST = 10
@@ -78,28 +80,34 @@ class SlowRequest(BaseModel, frozen=True, extra="forbid"):
     worker: int | None = None
     stamp: str = ""
     server_timing: Text = ""
+    trace_id: Text = Field(default="", description="absent: it carried no trace context", exclude_if=not_)
+    sampled: bool = Field(default=False, description="its flag asked servers to record the trace", exclude_if=not_)
 
 
 class Slowest(BaseModel, frozen=True, extra="forbid"):
     """The slowest successful requests, slowest first, by time to first token and by latency; ``failed`` more are slower
-    than any of them. ``ids_sent`` is false where the target was told to get no ``x-request-id``.
+    than any of them. ``ids_sent`` is false where the target was told to get no ``x-request-id``; ``trace_url`` is where
+    a trace can be seen, with ``{trace_id}`` for its id.
     """
 
     ttft: list[SlowRequest] = Field(default_factory=list)
     latency: list[SlowRequest] = Field(default_factory=list)
     failed: int = 0
     ids_sent: bool = True
+    trace_url: Text = Field(default="", exclude_if=not_)
 
 
-def slowest_part(records: Records, run_id: str, ids_sent: bool = True) -> Slowest:
+def slowest_part(
+    records: Records, run_id: str, ids_sent: bool = True, traces: TraceIds | None = None, trace_url: str = ""
+) -> Slowest:
     """The slowest of the measured rows."""
     measured, ok = records.in_measure, records.ok
     found = {
-        name: [_request(records, row, value, run_id) for row, value in _top(records, measured & ok, column)]
+        name: [_request(records, row, value, run_id, traces) for row, value in _top(records, measured & ok, column)]
         for name, column in RANKED.items()
     }
     failed = int(np.count_nonzero(measured & ~ok))
-    return Slowest(ttft=found["ttft"], latency=found["latency"], failed=failed, ids_sent=ids_sent)
+    return Slowest(**found, failed=failed, ids_sent=ids_sent, trace_url=trace_url if traces is not None else "")
 
 
 def _top(records: Records, good: BoolArray, column: str) -> list[tuple[int, int]]:
@@ -123,7 +131,7 @@ def request_id(run_id: str, query_id: int, sample_ix: int) -> str:
     return f"{run_id}-{query_id}-{sample_ix}"
 
 
-def _request(records: Records, row: int, value_ns: int, run_id: str) -> SlowRequest:
+def _request(records: Records, row: int, value_ns: int, run_id: str, traces: TraceIds | None) -> SlowRequest:
     def known(name: str) -> int | None:
         value = int(records.columns[name][row])
         return None if value < 0 else value
@@ -131,6 +139,7 @@ def _request(records: Records, row: int, value_ns: int, run_id: str) -> SlowRequ
     due = int(records.columns["due_ns"][row])
     times = {stage: known(f"{stage}_ns") for stage in STAGES}
     query, sample, timing = known("query_id") or 0, known("sample_ix") or 0, known("server_timing")
+    header = b"" if traces is None else traces.header(query, sample, False)
     return SlowRequest(
         request_id=request_id(run_id, query, sample),
         query_id=query,
@@ -147,6 +156,8 @@ def _request(records: Records, row: int, value_ns: int, run_id: str) -> SlowRequ
         worker=known("worker"),
         stamp=Stamp(int(records.columns["stamp"][row])).name.lower(),
         server_timing="" if timing is None else public_text(records.timings[timing])[:_TEXT],
+        trace_id=header[3:35].decode(),
+        sampled=header.endswith(b"1"),
     )
 
 
@@ -175,7 +186,7 @@ def blocks(part: Slowest, _report: object) -> list[Block]:
     measured.
     """
     groups = [(title, getattr(part, name)) for name, title in _TITLES.items()]
-    cards: list[Block] = [_card(title, requests) for title, requests in groups if len(requests) > 1]
+    cards: list[Block] = [_card(title, requests, part.trace_url) for title, requests in groups if len(requests) > 1]
     return [Section("The slowest requests", [*cards, Sentence(note(part), fine=True)], on=On.PAGE)] if cards else []
 
 
@@ -187,10 +198,11 @@ def note(part: Slowest) -> str:
     return f"Stages from when a request was due. {ids}; rows of requests.parquet have them too.{failed}"
 
 
-def _card(title: str, requests: Sequence[SlowRequest]) -> Card:
+def _card(title: str, requests: Sequence[SlowRequest], trace_url: str) -> Card:
     columns = [Column("Request", right=False, names=True), Column("due")]
     columns += [Column(stage.replace("_", " ")) for stage in STAGES]
-    table = Table(columns, [Row(_row(request)) for request in requests], look="stamps")
+    columns += [Column("trace", right=False)] if trace_url else []
+    table = Table(columns, [Row(_row(request, trace_url)) for request in requests], look="stamps")
     drawn = Figures(partial(_charts, title, requests), bare=True)
     return Card([drawn, Folded("Every stamp, as time since due", [table])])
 
@@ -220,11 +232,15 @@ def _label(request: SlowRequest, short: bool = False) -> str:
     return "  ·  ".join(parts)
 
 
-def _row(request: SlowRequest) -> list[str | Cell]:
+def _row(request: SlowRequest, trace_url: str) -> list[str | Cell]:
     stamps = [getattr(request.stages_ns, stage) for stage in STAGES]
     due = units.duration(request.due_ns, 6) if request.due_ns else "0 s"
     times = [units.NOTHING if at is None else units.duration(at) for at in stamps]
-    return [Cell("", code=request.request_id, aside=_more(request)), due, *times]
+    row: list[str | Cell] = [Cell("", code=request.request_id, aside=_more(request)), due, *times]
+    if trace_url:
+        address = trace_url.replace("{trace_id}", request.trace_id)
+        row.append(Cell("", links=[(address, "sampled" if request.sampled else "not sampled")]))
+    return row
 
 
 def _more(request: SlowRequest) -> str:
@@ -234,9 +250,15 @@ def _more(request: SlowRequest) -> str:
     if request.connect_ns is not None:
         parts.append(f"opened its connection in {units.duration(request.connect_ns)}")
     parts += [request.server_timing] if request.server_timing else []
+    parts += [f"trace {request.trace_id}"] if request.trace_id else []
     return " · ".join(parts)
 
 
-SECTION = ReportSection(
-    "slowest", 120, lambda run: slowest_part(run.records, run.run_id, bool(run.options.get("request_id", True))), blocks
-)
+def _part(run: JudgedRun) -> Slowest:
+    options = run.options
+    trace_url = options.get("trace_url", "")
+    trace_url = "" if address_error(trace_url) else trace_url
+    return slowest_part(run.records, run.run_id, bool(options.get("request_id", True)), run.traces, trace_url)
+
+
+SECTION = ReportSection("slowest", 120, _part, blocks)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plimsoll.reports.parts.charts import Timeline
+from plimsoll.reports.parts.charts import Band, Timeline
 from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.svg.axis import Axis, clock, from_zero
 from plimsoll.reports.svg.ink import Point, area, element, join, line, path, text
@@ -15,14 +15,15 @@ from plimsoll.reports.svg.plot import Canvas, Picture, grid, hover, series, svg
 from plimsoll.reports.wording import units
 
 _CROSSES = 50  # more marked bars than this speak for themselves
+_ROOM = 9  # pixels above the axis for marks of what is infinite
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One quantity of a strip.
 
-    ``kind`` is line, planned (dashed), bars (drawn from the base), dots, or fill (down to ``lower``). Where
-    ``infinite`` holds a bucket, its null is drawn as a cross at the top instead of as a gap.
+    ``kind`` is line, planned (dashed), bars (drawn from the base), dots, read (not drawn, only read out), or fill (down
+    to ``lower``). Where ``infinite`` holds a bucket, its null is drawn as a mark at the top instead of as a gap.
     """
 
     label: str
@@ -50,12 +51,15 @@ class Strip:
 def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels: bool) -> Picture:
     """One strip on ``canvas``."""
     x = clock(timeline.start_ns, timeline.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
-    finite = [v for layer in data.layers for v in layer.values if v is not None]
+    finite = [v for layer in data.layers if layer.kind != "read" for v in layer.values if v is not None]
     high = max(data.reaches, float(max(finite, default=0.0)))
     # A limit far above the data would flatten it: such a limit is named in the caption, not drawn.
     shown = [(value, name) for value, name in data.limits if value <= 4 * high]
     top = max([high * 1.04, *(value for value, _ in shown)])
-    y = from_zero(top, *canvas.y_range, data.unit, 3)
+    base, roof = canvas.y_range
+    y = from_zero(
+        top, base, roof + (_ROOM if any(map(any, (one.infinite for one in data.layers))) else 0), data.unit, 3
+    )
     drawn = [grid(canvas, x, y, x_labels)]
     for value, name in shown:
         drawn.append(line(x.start, y.at(value), x.end, y.at(value), "limit"))
@@ -63,6 +67,22 @@ def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels:
     drawn += [_layer(layer, timeline, x, y) for layer in data.layers]
     drawn += [_mark(at, name, x, y) for at, name in data.marks]
     return Picture(svg(canvas, join(drawn), label), _hover(data, timeline, x, y, canvas))
+
+
+def band_layers(name: str, band: Band, due: Sequence[int]) -> list[Layer]:
+    """Median and p99 of a metric. Where a failure is the p99, the line goes on as that of the successful requests and a
+    mark at the top says so: one failure makes no wall, and is not hidden.
+    """
+    lost = [high is None and number > 0 for high, number in zip(band.p99, due, strict=True)]
+    line, class_ = band.p99_ok or band.p99, f"s-{name}"
+    layers = [Layer("p50 to p99", class_, line, "fill", lower=band.p50)]
+    if any(lost):
+        beside = [any(lost[max(i - 1, 0) : i + 2]) for i in range(len(lost))]
+        joined = [ok if high is None else high for ok, high in zip(line, band.p99, strict=True)]
+        values = [value if near else None for value, near in zip(joined, beside, strict=True)]
+        layers.append(Layer("p99 of the successful", f"{class_} thin", values))
+    layers += [Layer("p99", class_, band.p99, infinite=lost), Layer("p50", class_, band.p50, "planned")]
+    return [*layers, Layer("failed", "s-error", band.failed, "read")] if any(band.failed) else layers
 
 
 def bucket_bounds(timeline: Timeline) -> list[tuple[int, int]]:
@@ -82,6 +102,8 @@ def _points(values: Sequence[Number], centres: Sequence[float], y: Axis) -> list
 def _layer(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
     centres = _centres(timeline, x)
     points = _points(layer.values, centres, y)
+    if layer.kind == "read":
+        return Markup("")
     if layer.kind == "bars":
         return _bars(layer, timeline, x, y)
     if layer.kind == "dots":
@@ -93,12 +115,20 @@ def _layer(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
         # One failure makes a bucket's p99 infinite: the band breaks off there, and the line's cross says why.
         return area(points, lower, layer.class_)
     class_ = f"s {layer.class_}" + (" planned" if layer.kind == "planned" else "")
-    return path(points, class_) + _crosses(layer, centres, y)
+    return path(points, class_) + _lost(layer, timeline, x, y)
 
 
-def _crosses(layer: Layer, centres: Sequence[float], y: Axis) -> Markup:
-    places = [at for at, lost in zip(centres, layer.infinite, strict=False) if lost]
-    return join(_cross(at, y.end + 4) for at in places)
+def _lost(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
+    """A rail along the top, over each stretch of buckets that are infinite."""
+    pieces: list[tuple[float, float]] = []
+    for (begin, end), lost in zip(bucket_bounds(timeline), layer.infinite, strict=False):
+        if lost:
+            first = pieces.pop()[0] if pieces and pieces[-1][1] >= x.at(begin) else x.at(begin)
+            pieces.append((first, x.at(end)))
+    rail = y.end - _ROOM / 2
+    return join(
+        element("rect", x=a, y=rail - 2, width=max(b - a, 3.0), height=4, class_="s-error bar") for a, b in pieces
+    )
 
 
 def _cross(x: float, y: float) -> Markup:
@@ -142,7 +172,7 @@ def _hover(data: Strip, timeline: Timeline, x: Axis, y: Axis, canvas: Canvas) ->
         series(
             layer.label,
             layer.class_,
-            [None if v is None else y.at(v) for v in layer.values],
+            [None if v is None or layer.kind == "read" else y.at(v) for v in layer.values],
             [_shown(v, index, layer, data.unit) for index, v in enumerate(layer.values)],
         )
         for layer in data.layers
@@ -155,4 +185,4 @@ def _shown(value: Number, index: int, layer: Layer, unit: str) -> str:
     if value is None:
         lost = index < len(layer.infinite) and layer.infinite[index]
         return units.INFINITE if lost else units.NOTHING
-    return units.count(value) if unit == "count" else units.human(value, unit)
+    return units.count(value) if unit == "count" or layer.kind == "read" else units.human(value, unit)

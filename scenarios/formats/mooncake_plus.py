@@ -1,8 +1,10 @@
 """Mooncake's format with sessions, as AIPerf and Dynamo extend it. A row with ``delay`` waits so long after the end of
-the turn before it and has no time of its own; whether a turn's length contains the turns before it is told by
-``message_mode``, or by ``hash_ids``, which name the whole prompt.
+the turn before it and has no time of its own; whether a turn contains the turns before it is told by ``message_mode``,
+or by ``hash_ids``, which name the whole prompt. ``messages`` or ``text_input`` are what was said, with ``tools`` and a
+``priority`` for protocols that have them.
 """
 
+import json
 from typing import Any
 
 from plimsoll.scenarios.formats.mooncake import PLUS
@@ -19,6 +21,7 @@ _TAKES = {
     "input_length": Take("n_in", "count"),
     "output_length": Take("n_out", "count"),
 }
+_SAID = ("messages", "text_input", "tools")
 _MODES = {"history": True, "delta": False}
 
 
@@ -30,7 +33,8 @@ def _detect(head: Head) -> bool:
 
 def _read(reading: Reading, made: Recording) -> None:
     wanted, told = reading.wanted(_TAKES), set[bool]()
-    known = {*_TAKES, "timestamp", "hash_ids", "message_mode"}
+    known = {*_TAKES, "timestamp", "hash_ids", "message_mode", *_SAID}
+    kept = {*_SAID, "priority"} - {*reading.names.ignore}
 
     def row(entry: dict[str, Any]) -> Row:
         reading.require(entry, known)
@@ -38,10 +42,13 @@ def _read(reading: Reading, made: Recording) -> None:
         if entry.get("timestamp") is None:
             if "session_id" not in entry:
                 raise ValueError("has no timestamp and no session_id: nobody knows when it came. Give one of them.")
-            made.timed, found["at_ns"] = False, -1
+            made.waits, found["at_ns"] = True, -1
         else:
             found["at_ns"] = taken(entry, {"timestamp": MOONCAKE["timestamp"]})["at_ns"]
         found["ids"] = blocks_of(entry, "hash_ids", found.get("n_in", -1), BLOCK_TOKENS)
+        said = {key: entry[key] for key in kept if entry.get(key) is not None}
+        found["said"] = _said(said) if said else None
+        made.carries |= said.keys() - {"text_input"}
         if "session" in found:
             mode = entry.get("message_mode")
             if mode is not None and str(mode) not in _MODES:
@@ -58,6 +65,26 @@ def _read(reading: Reading, made: Recording) -> None:
         made.cumulative = told.pop()
 
 
+def _said(entry: dict[str, Any]) -> bytes:
+    """A row's own words, as ``Recording.said`` gives them back. Raises ValueError."""
+    messages, text, tools = (entry.get(key) for key in _SAID)
+    if messages is not None and text is not None:
+        raise ValueError("has messages and text_input: nobody knows which was sent. Keep one: columns.ignore.")
+    if messages is not None and not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
+        raise ValueError("messages is not a list of objects with a role. Give at least one.")
+    if text is not None and not (isinstance(text, str) and text):
+        raise ValueError(f"text_input is {text!r:.40}. Give a text that is not empty.")
+    if tools is not None and not isinstance(tools, list):
+        raise ValueError("tools is not a list. Give a list of objects.")
+    fields = {key: entry[key] for key in ("tools", "priority") if key in entry}
+    found = {"messages": messages, "prompt": text, "fields": fields}
+    return json.dumps({key: value for key, value in found.items() if value}).encode()
+
+
+def _is_message(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("role"), str)
+
+
 FORMAT = Format(
     name="mooncake-plus",
     summary="Mooncake's format with sessions (AIPerf, Dynamo): JSON Lines",
@@ -65,8 +92,8 @@ FORMAT = Format(
     sign=f"input_length or a text, and one of {', '.join(sorted(PLUS))}",
     detect=_detect,
     read=_read,
-    takes=("timestamp", *_TAKES, "hash_ids", "message_mode"),
-    columns=("session", "turn", "think_ns"),
+    takes=("timestamp", *_TAKES, "hash_ids", "message_mode", *_SAID),
+    columns=("session", "turn", "think_ns", "said"),
     labels=("priority",),
     block_tokens=BLOCK_TOKENS,
 )

@@ -3,9 +3,11 @@
 ``trace`` is a file (see ``scenarios/samples/traces.py`` for the formats) or a run directory, whose incident it repeats:
 the same queries with the same samples at the same times. The window is cut by the recording's own time, then its first
 request is put at 0 and every gap divided by ``speed``. ``load`` and ``spread`` say how many requests there are and when
-(``scenarios/samples/reshaping.py``), before the window is cut. With source ``trace`` of the same file request i has the
-lengths and shared prefixes of row i; with any other source only the times are the recording's. The recording's length
-is the run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts it.
+(``scenarios/samples/reshaping.py``), before the window is cut. With ``sessions: turns`` only a session's first turn
+comes at its own time: each later one waits for the answer before it, and then as long as its user did. With source
+``trace`` of the same file request i has the lengths and shared prefixes of row i; with any other source only the times
+are the recording's. The recording's length is the run's: the minima of ``stop`` don't stretch it, ``max_queries`` cuts
+it.
 """
 
 from __future__ import annotations
@@ -14,20 +16,26 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from operator import not_
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from plimsoll.scenarios.loops import open_plan
+from plimsoll.scenarios.kinds.sessions import MOST, Affinity
+from plimsoll.scenarios.loops import open_plan, sessions_plan
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
-from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.plugins import OF_SESSIONS, Kind, Warmup
 from plimsoll.scenarios.samples.census import census, cut
+from plimsoll.scenarios.samples.conversations import history_of
+from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.samples.recording import Recording, scratch
 from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
 from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
+from plimsoll.scenarios.sources.trace import Prompts
 from plimsoll.scenarios.text.fields import STRICT, Duration, FileName, format_duration
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
@@ -78,6 +86,21 @@ class ReplayParams(BaseModel):
         ge=0,
         description="Tokens that copies of a prompt share with it; as the source's.",
     )
+    sessions: Literal["times", "turns"] | None = Field(
+        default=None,
+        exclude_if=not_,
+        description="turns: later turns wait for the answer before and the recorded think time; times: as they came; "
+        "null: turns where only first ones have times.",
+    )
+    history: Literal["live", "recorded", "none"] | None = Field(
+        default=None,
+        exclude_if=not_,
+        description="Of turns. null: recorded where a length contains the turns before it, else live, as of sessions.",
+    )
+    affinity: Affinity | None = Field(default=None, exclude_if=not_, description="Of turns; as of sessions.")
+    on_failure: Literal["end", "continue"] | None = Field(
+        default=None, exclude_if=not_, description="Of turns; as of sessions. null: end."
+    )
 
     @model_validator(mode="after")
     def _has_prehistory(self) -> ReplayParams:
@@ -106,6 +129,11 @@ def _blocks(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Iter
             f"params.speed: at {params.speed:g} the recording lasts {lasts_ns / _LONGEST_NS:,.3g} years. Give a larger "
             "one, or a window of less than a year"
         )
+    if replayed.turns:
+        plan, some = _chained(replayed, params.window.start_ns, params.speed)
+        plan = replace(plan.select(np.arange(n), None), payload_ix=payloads(some, n), seed=seed)
+        yield replace(plan, stop=replace(stop, min_queries=min(stop.min_queries, int((plan.after < 0).sum()))))
+        return
     made = 0
     for some in replayed.queries(params.window.start_ns, replayed.end_ns):
         piece = _plan(some, made, n, payloads, stop, seed)
@@ -155,12 +183,15 @@ _Payloads = Callable[[_Queries, int], IntArray]
 
 @dataclass(frozen=True, slots=True)
 class _Replayed:
-    """A recording in the shape in which it is replayed. ``extent``: queries of the window, its first and last time."""
+    """A recording in the shape in which it is replayed. ``extent``: queries of the window, its first and last time;
+    ``turns``: later turns of sessions wait for the ones before.
+    """
 
     recording: Recording
     shape: Shape
     end_ns: int
     extent: tuple[int, int, int]
+    turns: bool = False
 
     def queries(self, begin_ns: int, end_ns: int) -> Iterator[_Queries]:
         """Those from then to before then, by the recording's own time."""
@@ -178,6 +209,49 @@ def _queries(recording: Recording, shape: Shape, begin_ns: int, end_ns: int) -> 
         yield _Queries(rows.at_ns[begins], bounds, np.arange(row, row + n), np.zeros(n, np.int64), rows.payload_ix)
 
 
+def _planned(params: ReplayParams, replayed: _Replayed) -> Iterator[_Queries]:
+    """Those of the window, in the plan's order."""
+    begin_ns = params.window.start_ns
+    if replayed.turns:
+        return iter([_chained(replayed, begin_ns, params.speed)[1]])
+    return replayed.queries(begin_ns, replayed.end_ns)
+
+
+@lru_cache(maxsize=1)
+def _chained(replayed: _Replayed, begin_ns: int, speed: float) -> tuple[Plan, _Queries]:
+    """Each turn of the window behind the one before it, and the same queries in that order."""
+    if replayed.extent[0] > MOST:
+        raise ValueError(f"params.sessions: more than {MOST:,} turns, and such a plan is held whole. Give a window")
+    found = [*replayed.queries(begin_ns, replayed.end_ns)]
+    if any(len(some.row) != len(some.at_ns) for some in found):
+        raise ValueError("params.sessions: queries of several samples are no turns. Leave it out")
+    row, copy, at_ns = (np.concatenate([getattr(some, name) for some in found]) for name in ("row", "copy", "at_ns"))
+    sent = None if found[0].sent is None else np.concatenate([_sent(some) for some in found])
+    recording = replayed.recording
+    session = _column(recording, "session", row)
+    whose = np.where(session < 0, recording.n_sessions + row, session) * replayed.shape.copies + copy
+    order = np.argsort(whose, kind="stable")  # they come in order of time
+    begins = np.flatnonzero(np.append(True, np.diff(whose[order]) != 0))
+    row, copy, at_ns = row[order], copy[order], at_ns[order]
+    gap = np.append(0, np.diff(at_ns))
+    think, took = _column(recording, "think_ns", row), np.append(-1, _column(recording, "latency_ns", row)[:-1])
+    waits = np.where(think >= 0, think, np.maximum(gap - np.maximum(took, 0), 0))
+    waits[begins] = 0
+    first, place = _due(at_ns[begins], replayed.extent[1], speed), np.arange(len(row))
+    made = sessions_plan(
+        first, np.diff(np.append(begins, len(row))), place, np.rint(waits / speed).astype(np.int64), Stop(1, 0), 0
+    )
+    at = made.payload_ix
+    return made, _Queries(
+        at_ns[at], np.arange(len(at) + 1), row[at], copy[at], None if sent is None else sent[order][at]
+    )
+
+
+def _column(recording: Recording, name: str, row: IntArray) -> IntArray:
+    base = int(row.min())
+    return recording.column(name, base, int(row.max()) + 1)[row - base]
+
+
 def recording_of(params: ReplayParams) -> Recording:
     """What is to be replayed. Raises ``ScenarioError``, and ValueError where none is named."""
     if params.trace is None:
@@ -189,8 +263,8 @@ def _replayed(params: ReplayParams, seed: int) -> _Replayed:
     recording, window = recording_of(params), params.window
     if not recording.timed:
         raise ValueError(
-            "params.trace: its requests don't say when they came, so it can't be replayed. Use its conversations as a "
-            "source, and a kind that has arrivals of its own: server"
+            "params.trace: its requests don't say when they came, so it can't be replayed. Make it the source (kind "
+            "trace) of a kind with arrivals of its own: kind sessions with turns: data and think: recorded, or server"
         )
     shape = Shape(params.load, params.spread, params.share_depth, seed)
     if recording.grouped and not shape.plain:
@@ -198,6 +272,8 @@ def _replayed(params: ReplayParams, seed: int) -> _Replayed:
             "params.load and params.spread: a run directory holds samples of one source and times to the nanosecond. "
             "Leave them out, or make a trace of it first: plimsoll import RUN --out trace.jsonl"
         )
+    if recording.carries & {"messages"} and params.load > 1:
+        raise ValueError("params.load: copies of requests with words of their own would be repeats. Leave it out")
     if params.spread:
         shape = replace(shape, tick_ns=clock(recording).grain_ns)
     end_ns = recording.last_ns + 1 + _LONGEST_NS if window.end_ns is None else window.end_ns
@@ -207,7 +283,46 @@ def _replayed(params: ReplayParams, seed: int) -> _Replayed:
             f"params.window holds no request: the recording lasts {recording.last_ns / 1e9:.6g} s. Give a part with "
             "some"
         )
-    return _Replayed(recording, shape, end_ns, extent)
+    return _Replayed(recording, shape, end_ns, extent, _turns(params, recording))
+
+
+def _turns(params: ReplayParams, recording: Recording) -> bool:
+    """Whether later turns wait for the ones before. Raises ValueError for what contradicts it."""
+    turns = recording.waits if params.sessions is None else params.sessions == "turns"
+    given = [name for name in ("history", "affinity", "on_failure") if getattr(params, name) is not None]
+    if not turns and given:
+        raise ValueError(f"params.{given[0]} is of turns that wait for answers. Add sessions: turns, or leave it out")
+    if not turns and recording.waits:
+        raise ValueError(
+            "params.sessions: times, and only first turns have times in this recording. Give turns (--sessions turns)"
+        )
+    if turns and not recording.n_sessions:
+        raise ValueError(
+            "params.sessions: turns, and the recording knows of no sessions. Leave it out, or name their column "
+            "(--column session=NAME)"
+        )
+    if turns:
+        history_of(recording.cumulative, params.history)
+    return turns
+
+
+def _labels(params: ReplayParams) -> tuple[str, ...]:
+    if params.trace is None or params.sessions == "times":
+        return ()
+    return OF_SESSIONS if params.sessions == "turns" or recording_of(params).waits else ()
+
+
+def _sourced(params: ReplayParams, source: PayloadSource) -> PayloadSource:
+    """Prompts of one session grow where its turns wait for each other, and a recording says that they did."""
+    return replace(source, by_session=True) if isinstance(source, Prompts) and _labels(params) else source
+
+
+def _settled(params: ReplayParams, source: Callable[[], PayloadSource]) -> ReplayParams:
+    """What sessions do where nobody said it."""
+    if not _labels(params):
+        return params
+    history = history_of(recording_of(params).cumulative, params.history)
+    return params.model_copy(update={"history": history, "on_failure": params.on_failure or "end"})
 
 
 @lru_cache(maxsize=1)  # whoever asks for a plan's first piece gets it without another pass
@@ -300,7 +415,7 @@ def _originals(params: ReplayParams, stop: Stop, seed: int) -> Iterator[Mapping[
 def _each_original(params: ReplayParams, stop: Stop, replayed: _Replayed) -> Iterator[Mapping[str, IntArray]]:
     recording, made = replayed.recording, 0
     most = replayed.extent[0] if stop.max_queries is None else stop.max_queries
-    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+    for some in _planned(params, replayed):
         bounds = some.bounds[: most - made + 1]
         row, sizes = some.row[: bounds[-1]], np.diff(bounds)
         if not len(row):
@@ -325,11 +440,9 @@ def _given_up(params: ReplayParams, seed: int) -> IntArray:
     if not replayed.recording.knows("gave_up_ns"):
         raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
     found, made = scratch(replayed.extent[0]), 0
-    for some in replayed.queries(params.window.start_ns, replayed.end_ns):
+    for some in _planned(params, replayed):
         row = some.row[some.bounds[:-1]]
-        base = int(row.min())
-        delays = replayed.recording.column("gave_up_ns", base, int(row.max()) + 1)
-        found[made : made + len(row)] = delays[row - base]
+        found[made : made + len(row)] = _column(replayed.recording, "gave_up_ns", row)
         made += len(row)
     return found
 
@@ -343,7 +456,9 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
             f"replay: requests were put at random times within the {format_duration(replayed.shape.tick_ns)} of the "
             "recording's clock: nobody knows when in it they came"
         )
-    if recording.n_sessions:
+    if replayed.turns:
+        found += _of_turns(recording)
+    elif recording.n_sessions:
         found.append(
             f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
             "answer has come before"
@@ -361,6 +476,14 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         if before.hit_share is not None and after.hit_share is not None:
             found[-1] += f"; ideal prefix hits {before.hit_share:.2%} before and {after.hit_share:.2%} after"
     return found
+
+
+def _of_turns(recording: Recording) -> list[str]:
+    said = f"replay: {recording.n_sessions:,} recorded sessions begin at their own times; a later turn waits for the "
+    said += "answer before it and as long as its user did"
+    if not (recording.waits or recording.knows("think_ns")):
+        said += ", which nobody recorded: it waits from that answer's end as long as it came after that turn then"
+    return [said]
 
 
 def _lead(params: ReplayParams) -> int:
@@ -389,6 +512,9 @@ KIND = Kind(
     notes=_notes,
     originals=_originals,
     gave_up=_gave_up,
+    labels=_labels,
+    sourced=_sourced,
+    settled=_settled,
     sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
     '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n'
     '{"timestamp": 2100, "input_length": 700, "output_length": 4, "hash_ids": [0, 3]}\n',

@@ -17,16 +17,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, PrivateAttr, Tag, model_validator
 
-from plimsoll.scenarios.loops import MIN_ROWS, before_t0, closed_plan, open_plan
+from plimsoll.scenarios.loops import MIN_ROWS, before_t0, closed_plan, open_plan, sessions_plan
+from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.arrival import Arrival, Rate, due_blocks, expected_queries, process, profile
+from plimsoll.scenarios.plan.habits import Share
 from plimsoll.scenarios.plan.lengths import Length, draw_lengths
 from plimsoll.scenarios.plan.plan import IntArray, Plan, QueryLabels, Stop
 from plimsoll.scenarios.plan.sampling import Order, choose, require_samples
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plan.think import Think, draw_think
-from plimsoll.scenarios.plugins import Kind, Warmup
+from plimsoll.scenarios.plugins import OF_SESSIONS, Kind, Warmup
 from plimsoll.scenarios.samples.conversations import Conversations, conversations
 from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.scenarios.text.fields import STRICT
 
 
@@ -56,6 +59,14 @@ Turns = Annotated[
 ]
 
 
+class BargeIn(BaseModel):
+    """A ``share`` of the turns after the first: the user speaks while the answer before is still heard."""
+
+    model_config = STRICT
+    share: Share = Field(le=1, description="Of the turns after the first, each drawn by itself: 30% or 0.3.")
+    after: cancellation.Delay = Field(description="From the answer's first sound to the user's: a time or {dist: ...}.")
+
+
 class SessionsParams(BaseModel):
     """How often sessions begin, how long they go on, and what they carry from turn to turn."""
 
@@ -79,8 +90,14 @@ class SessionsParams(BaseModel):
     affinity: Affinity | None = Field(
         default=None, description="{header: NAME}, cookie, token-echo (x-session-token) or url-hash; null: none."
     )
-    on_failure: Literal["end", "continue"] = Field(
-        default="end", description="After a failed turn: the session is abandoned, or goes on without that turn."
+    on_failure: Literal["end", "retry", "continue"] = Field(
+        default="end",
+        description="After a failed turn: the session is abandoned; the turn is tried again first (client.retry); or "
+        "the session goes on without it.",
+    )
+    barge_in: BargeIn | None = Field(
+        default=None,
+        description="Voice: {share: 30%, after: 400ms} of turns speak over the answer before; null: none.",
     )
     order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
 
@@ -101,12 +118,19 @@ class SessionsParams(BaseModel):
         for name, value in (("history", self.history), ("think", self.think_ns)):
             if value == "recorded" and self.turns != "data":
                 raise ValueError(f"{name}: recorded needs turns: data, of a source that has conversations")
+        if self.barge_in is not None and (self.history != "live" or self.turns == 1):
+            raise ValueError("barge_in needs turns above 1 and history: live, which is one conversation. Give both")
         return self
 
 
 def _sourced(params: SessionsParams, source: PayloadSource) -> PayloadSource:
     """The same source by turns, where it has them."""
-    return conversations(source, params.history == "recorded") if params.turns == "data" else source
+    if params.turns != "data":
+        return source
+    try:
+        return conversations(source, params.history == "recorded", params.history == "live")
+    except ValueError as error:
+        raise ScenarioError([f"{error}."]) from None
 
 
 def _settled(params: SessionsParams, source: Callable[[], PayloadSource]) -> SessionsParams:
@@ -130,7 +154,8 @@ def _blocks(params: SessionsParams, stop: Stop, n_samples: int, seed: int) -> It
     wanted = max(1, -(-stop.min_queries // _mean_turns(params, held)))
     if params.concurrency is not None:
         turns, payload, think = _drawn(params, held, n_samples, seed, max(wanted, params.concurrency, MIN_ROWS))
-        yield _listed(turns, payload, think, stop, seed, params.concurrency)
+        over = _over(params, turns, think, seed)
+        yield _listed(turns, payload, think, over, stop, seed, params.concurrency)
         return
     while True:
         begins = _arrivals(params, stop, seed, wanted)
@@ -138,7 +163,7 @@ def _blocks(params: SessionsParams, stop: Stop, n_samples: int, seed: int) -> It
         if int(turns.sum()) >= stop.min_queries:
             break
         wanted = len(begins) + max(1, (stop.min_queries - int(turns.sum())) // 2)
-    yield _plan(begins, turns, first, think, stop, seed)
+    yield sessions_plan(begins, turns, first, think, stop, seed, _over(params, turns, think, seed))
 
 
 def _arrivals(params: SessionsParams, stop: Stop, seed: int, wanted: int) -> IntArray:
@@ -180,35 +205,31 @@ def _drawn(
     return turns, payload, think
 
 
-def _plan(begins: IntArray, turns: IntArray, payload: IntArray, think: IntArray, stop: Stop, seed: int) -> Plan:
-    """Rows in the order in which they would be due if answers took no time."""
-    most = len(payload) if stop.max_queries is None else min(stop.max_queries, len(payload))
-    first = np.cumsum(turns) - turns
-    waits = think.copy()
-    waits[first] = 0
-    total = np.cumsum(waits)
-    due = np.repeat(begins - total[first], turns) + total
-    order = np.argsort(due, kind="stable")[:most]  # a turn never comes before the one it waits for
-    place = np.full(len(payload) + 1, -1)
-    place[order] = np.arange(most)
-    before = order - 1
-    before[np.isin(order, first)] = len(payload)
-    after = place[before]
-    sessions = int((after < 0).sum())
-    made = replace(stop, min_queries=min(stop.min_queries, sessions))  # what a failure cuts short is no fault of ours
-    session = np.repeat(place[first], turns)[order]  # the query id of its first turn
-    labels = QueryLabels(
-        {"session": session, "turn": (np.arange(len(payload)) - np.repeat(first, turns))[order] + 1}, {}
-    )
-    return replace(open_plan(due[order], payload[order], made, seed), after=after, labels=labels)
+def _over(params: SessionsParams, turns: IntArray, think: IntArray, seed: int) -> dict[str, IntArray]:
+    """The label of turns that speak over the answer before: how long after its first sound. They don't think."""
+    if params.barge_in is None:
+        return {}
+    after = cancellation.drawn(params.barge_in.share, params.barge_in.after, seed, "barge-in", np.arange(len(think)))
+    after[np.cumsum(turns) - turns] = -1
+    think[after >= 0] = 0
+    return {"barge_in": after}
 
 
-def _listed(turns: IntArray, payload: IntArray, think: IntArray, stop: Stop, seed: int, slots: int) -> Plan:
+def _listed(
+    turns: IntArray,
+    payload: IntArray,
+    think: IntArray,
+    over: dict[str, IntArray],
+    stop: Stop,
+    seed: int,
+    slots: int,
+) -> Plan:
     """An endless list, one session after another: a slot takes up the next when it comes free."""
     first, n = np.cumsum(turns) - turns, len(payload)
     after, waits = np.arange(-1, n - 1), think.copy()
     after[first], waits[first] = -1, 0
-    labels = QueryLabels({"session": np.repeat(first, turns), "turn": np.arange(n) - np.repeat(first, turns) + 1}, {})
+    session = np.repeat(first, turns)
+    labels = QueryLabels({"session": session, "turn": np.arange(n) - session + 1, **over}, {})
     plan = closed_plan(payload, stop, seed, slots=slots)
     return replace(plan, due_ns=np.cumsum(waits), after=after, labels=labels)
 
@@ -243,7 +264,8 @@ KIND = Kind(
     warmup=_warmup,
     slots=lambda params: params.concurrency,
     size=_size,
-    labels=("session", "turn"),
+    labels=lambda params: (*OF_SESSIONS, *(["barge_in"] if params.barge_in else [])),
     sourced=_sourced,
     settled=_settled,
+    again=lambda params: params.on_failure == "retry",
 )

@@ -103,16 +103,20 @@ def delays(section: Section, seed: int, query_ids: IntArray) -> IntArray:
     """
     if not isinstance(section, CancelSection):
         return section(query_ids)
-    chosen = _uniforms(child(seed, "cancel"), query_ids) < section.share
-    u = _uniforms(child(seed, "cancel", "after"), query_ids)
-    after = section.after
+    return drawn(section.share, section.after, seed, "cancel", query_ids)
+
+
+def drawn(share: float, after: Any, seed: int, name: str, ids: IntArray) -> IntArray:
+    """int64[n]: for a ``share`` of the ids a delay, -1 for the others; ``name`` is the draw's own."""
+    chosen = _uniforms(child(seed, name), ids) < share
+    u = _uniforms(child(seed, name, "after"), ids)
     if isinstance(after, UniformDelay):
-        drawn = after.min_ns + u * (after.max_ns - after.min_ns)
+        found = after.min_ns + u * (after.max_ns - after.min_ns)
     elif isinstance(after, ExponentialDelay):
-        drawn = np.array([-math.log1p(-x) for x in u.tolist()], np.float64) * after.mean_ns
+        found = np.array([-math.log1p(-x) for x in u.tolist()], np.float64) * after.mean_ns
     else:
-        drawn = np.full(len(query_ids), after, np.float64)
-    return np.where(chosen, np.maximum(np.rint(drawn).astype(np.int64), 0), -1)
+        found = np.full(len(ids), after, np.float64)
+    return np.where(chosen, np.maximum(np.rint(found).astype(np.int64), 0), -1)
 
 
 def rows(section: Section | None, seed: int, plan: Plan) -> IntArray | None:

@@ -13,6 +13,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSer
 
 from plimsoll.scenarios.text.fields import STRICT, Duration, format_duration, parse_duration
 
+#: Codes of gRPC from 1 on, each with the code of HTTP that says the same (google.rpc.Code).
+GRPC = {
+    "CANCELLED": 499, "UNKNOWN": 500, "INVALID_ARGUMENT": 400, "DEADLINE_EXCEEDED": 504, "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409, "PERMISSION_DENIED": 403, "RESOURCE_EXHAUSTED": 429, "FAILED_PRECONDITION": 400,
+    "ABORTED": 409, "OUT_OF_RANGE": 400, "UNIMPLEMENTED": 501, "INTERNAL": 500, "UNAVAILABLE": 503, "DATA_LOSS": 500,
+    "UNAUTHENTICATED": 401,
+}  # fmt: skip
+#: The policy of a kind that tries again where its scenario names none: whatever may be another time.
+AGAIN = {"on": [429, "5xx", "connect", "timeout", "cut"]}
 #: What may be tried again beside codes: no connection or no answer at all, no answer in time, any 5xx, and an answer
 #: that broke after it had begun.
 WORDS = ("connect", "timeout", "5xx", "cut")
@@ -46,14 +55,17 @@ def _span(text: str) -> str:
 
 def _retried(on: tuple[int | str, ...]) -> tuple[int | str, ...]:
     for one in on:
-        if not (one in WORDS if isinstance(one, str) else 400 <= one <= 599):
-            raise ValueError(f"{one!r} is nothing to try again. Give codes from 400 to 599, or of {', '.join(WORDS)}")
+        if not ((one in WORDS or one in GRPC) if isinstance(one, str) else 400 <= one <= 599):
+            words = f"of {', '.join(WORDS)}, or of gRPC's, such as UNAVAILABLE"
+            raise ValueError(f"{one!r} is nothing to try again. Give codes from 400 to 599, words {words}")
     return on
 
 
 def _after(value: Any) -> Any:
     if isinstance(value, str) and _PERCENTILE.fullmatch(value.strip()):
         return value.strip()
+    if isinstance(value, str) and value.strip().startswith("p"):
+        raise ValueError(f"{value!r} is no percentile. Write one from p1 to p99.999, such as p95, or a time: 200ms")
     return format_duration(parse_duration(value))
 
 
@@ -65,7 +77,7 @@ class RetrySection(BaseModel):
         default=(429, 503, "connect"),
         min_length=1,
         strict=False,
-        description=f"Codes, and words of {', '.join(WORDS)}.",
+        description=f"Codes of HTTP, names of gRPC's codes, and words of {', '.join(WORDS)}.",
     )
     max: int = Field(default=2, ge=1, le=100, description="At most so many retries of a request.")
     backoff: Annotated[str, AfterValidator(_span)] = Field(
@@ -74,7 +86,9 @@ class RetrySection(BaseModel):
     jitter: Literal["full", "equal", "none"] = Field(
         default="full", description="full: any part of the wait; equal: half of it and any part of the rest."
     )
-    honour_retry_after: bool = Field(default=True, description="Wait as long as Retry-After says, and the wait on top.")
+    honour_retry_after: bool = Field(
+        default=True, description="Wait as long as Retry-After says, or gRPC's pushback, and the wait on top."
+    )
     budget: Share | None = Field(
         default=None, description="At most this share of requests, such as 10%, and 10 more; null: no bound."
     )

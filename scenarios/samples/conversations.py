@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Conversations:
     turn the recorded time since the answer before it (0 unknown); ``cumulative``: rows that only repeated another.
     """
 
-    payloads: tuple[Payload, ...]
+    payloads: Sequence[Payload]
     starts: IntArray
     think_ns: IntArray
     cumulative: int = 0
@@ -44,8 +44,45 @@ class Conversations:
         return self.payloads[index]
 
 
-def conversations(source: PayloadSource, recorded: bool) -> Conversations:
+@dataclass(frozen=True, slots=True)
+class Picked(Sequence[Payload]):
+    """Some payloads of a source in an order of their own, made when they are asked for."""
+
+    source: PayloadSource
+    order: IntArray
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.source.payload(int(self.order[index]))
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A source that knows whose turns its samples are."""
+
+    def turns(self, history: str) -> Conversations: ...
+
+
+def history_of(cumulative: bool, wanted: str | None) -> str:
+    """What a recorded turn repeats: what its own length contains, or else live answers. Raises ValueError."""
+    if cumulative and wanted == "live":
+        raise ValueError(
+            "params.history: live, and what was recorded of a turn contains the turns before it: they would be sent "
+            "twice. Give history: recorded, or columns: {cumulative: false}"
+        )
+    if not cumulative and wanted == "recorded":
+        raise ValueError(
+            "params.history: recorded, and the recording has a turn's own part only. Give history: live, or none"
+        )
+    return wanted or ("recorded" if cumulative else "live")
+
+
+def conversations(source: PayloadSource, recorded: bool, live: bool = False) -> Conversations:
     """This source by turns: each with what was said before it (``recorded``), or with its own messages alone."""
+    if isinstance(source, Recorded):
+        return source.turns("recorded" if recorded else "live" if live else "none")
     said: Said = getattr(source, "labels", {})
     rows = [source.payload(ix) for ix in range(len(source))]
     kept = [

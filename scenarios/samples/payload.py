@@ -19,6 +19,7 @@ class Payload:
     source counts it (-1 unknown), ``max_output_tokens`` the requested output length (-1: leave it to the
     server). ``media_ns`` is the playing time of audio (-1: none). ``reference``: the answer that an accuracy run
     expects (a text, a number, a list of numbers; None: unknown), ``id``: what a file of references calls the sample.
+    ``fields``: what a request's body has beside that, for protocols that carry it.
     """
 
     prompt: str | None = None
@@ -29,6 +30,7 @@ class Payload:
     media_ns: int = -1
     reference: Any = None
     id: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 #: What a data set says of each sample under a key: a text, a number, or nothing.
@@ -37,7 +39,8 @@ Said = Mapping[str, Sequence[str | float | None]]
 
 class PayloadSource(Protocol):
     """A finite, seeded library of samples, indexable in any order. One that was made with the keys of labels has
-    ``labels``, a ``Said`` of those keys; one that knows how long its prompts are has ``lengths(payload_ix)``.
+    ``labels``, a ``Said`` of those keys; one that knows how long its prompts are has ``lengths(payload_ix)``; one whose
+    payloads not every protocol can carry has ``carries``: ``messages``, and the names of ``Payload.fields``.
     """
 
     def __len__(self) -> int: ...

@@ -5,6 +5,7 @@ name, so that memory does not grow with it. Only one that was not in order of ti
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ OPTIONAL = {
     **{"session": "<i8", "parent": "<i8", "turn": "<i4", "think_ns": "<i8", "status": "i1", "gave_up_ns": "<i8"},
     **{"latency_ns": "<i8", "ttft_ns": "<i8", "images": "<i4", "attempt": "<i4", "bytes_in": "<i8", "bytes_out": "<i8"},
 }
+#: Where the words of a request are, of a file that has some.
+_SAID = ("said", "said_len")
 #: How a request ended, by the numbers that the records of a run of ours have for it.
 STATUSES = ("ok", "http", "grpc", "timeout", "connect", "protocol", "refused", "cancelled", "unfinished", "unsent")
 OK, FAILED, TIMEOUT, CONNECT, REFUSED, CANCELLED = 0, 1, 3, 4, 6, 7
@@ -111,13 +114,16 @@ class Recording:
     """Rows are added, then ``sealed``, then read. Raises OSError where there is no room for them.
 
     ``timed``: each request says when it came; else they are in the file's order, and times count from their session's
-    start. ``cumulative``: ``n_in`` of a turn contains the turns before it. ``block_tokens``: what one id
-    of a block stands for. ``form``: the format that it was read from.
+    start. ``waits``: only first turns do, and a later one comes when nobody needs time to answer. ``carries``: what its
+    requests have that not every protocol has. ``cumulative``: ``n_in`` of a turn contains the turns before it.
+    ``block_tokens``: what one id of a block stands for. ``form``: the format that it was read from.
     """
 
     def __init__(self, row: np.dtype[Any] = FILE, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> None:
         self.blocks, self.grouped = row == BLOCKS, row == RUN  # rows of a run may share a query
-        self._row = np.dtype([*row.descr, *((name, OPTIONAL[name]) for name in columns)])
+        self._said = Spool() if "said" in columns else None
+        more = [*(name for name in columns if name != "said"), *(_SAID if self._said is not None else ())]
+        self._row = np.dtype([*row.descr, *((name, OPTIONAL.get(name, "<i8")) for name in more)])
         self._rows, self._ids = Spool(), Spool()
         self._keys = ("at_ns", "query_id", "sample_ix") if self.grouped else ("at_ns",)
         self._in_order = True
@@ -127,6 +133,7 @@ class Recording:
         self._known: set[str] = set()
         self.last_ns = self.n_payloads = self.n_sessions = 0
         self.timed, self.cumulative, self.block_tokens, self.form = True, False, BLOCK_TOKENS, ""
+        self.waits, self.carries = False, set[str]()
 
     def __len__(self) -> int:
         return self._rows.size // self._row.itemsize
@@ -141,8 +148,15 @@ class Recording:
         self._last = np.empty(0, self._row)
         self.texts |= {name: {} for name in names}
 
-    def add(self, columns: Mapping[str, Any], ids: Sequence[Sequence[int]] = ()) -> None:
-        """The next rows, and the ids of their blocks. Texts of labels become numbers, and keys of sessions too."""
+    def add(
+        self, columns: Mapping[str, Any], ids: Sequence[Sequence[int]] = (), said: Sequence[bytes | None] = ()
+    ) -> None:
+        """The next rows, ids of their blocks, and what they say; texts of labels and keys of sessions are numbers."""
+        if self._said is not None and any(said):
+            lengths = np.array([len(one or b"") for one in said])
+            at = np.where(lengths, self._said.size + np.cumsum(lengths) - lengths, -1)
+            columns = {**columns, "said": at, "said_len": lengths}
+            self._said.add(b"".join(one or b"" for one in said))
         rows = np.empty(len(columns["at_ns"]), self._row)
         for name in rows.dtype.names or ():
             if name not in ("ids", "ids_len"):
@@ -173,6 +187,8 @@ class Recording:
 
     def sealed(self) -> Recording:
         """All rows are there: at least one. Raises ValueError for turns that come before themselves."""
+        if self.waits:
+            self.waits = self.timed = self._follows()
         if self.timed and not self._in_order:
             found, rows = self._rows.mapped(self._row), Spool()
             order = np.lexsort([found[key] for key in reversed(self._keys)])
@@ -189,13 +205,7 @@ class Recording:
     def _number(self) -> None:
         """Sessions get numbers, their turns too where the file has none, and thinking the time that it took."""
         linked = "parent" in self._known
-        keys = scratch(len(self) * (1 + linked))
-        for n, rows in enumerate(self._each()):
-            for k, name in enumerate(("session", "parent")[: 1 + linked]):
-                begin = k * len(self) + n * STEP
-                keys[begin : begin + len(rows)] = rows[name]
-        keys.sort()  # in the file, as all of this: memory does not grow with it
-        keys = _distinct(keys)
+        keys = self._keys_in(("session", "parent")[: 1 + linked])
         roots = self._roots(keys) if linked else None
         number, turns, ended = (scratch(len(keys)) for _ in range(3))
         number[:], turns[:], ended[:] = -1, 0, _NEVER
@@ -214,6 +224,40 @@ class Recording:
             numbered.add(rows.tobytes())
         self._rows = numbered
         self._known |= {"turn"} if count else set()
+
+    def _keys_in(self, names: Sequence[str]) -> IntArray:
+        """All that these columns hold, each once, sorted."""
+        keys = scratch(len(self) * len(names))
+        for n, rows in enumerate(self._each()):
+            for k, name in enumerate(names):
+                begin = k * len(self) + n * STEP
+                keys[begin : begin + len(rows)] = rows[name]
+        keys.sort()  # in the file, as all of this: memory does not grow with it
+        return _distinct(keys)
+
+    def _follows(self) -> bool:
+        """Each turn without a time (-1) comes when its user has thought, if nobody needs time to answer; False: some
+        first turn has no time either.
+        """
+        keys, made = self._keys_in(("session",)), Spool()
+        last = scratch(len(keys))
+        last[:] = _NEVER
+        for rows in self._each():
+            of = np.searchsorted(keys, rows["session"])
+            order = np.argsort(of, kind="stable")
+            of, at, waits = of[order], rows["at_ns"][order], np.maximum(rows["think_ns"][order], 0)
+            fresh = np.append(True, of[1:] != of[:-1])
+            begins = np.flatnonzero(fresh | (at != -1))
+            if (last[of[fresh & (at == -1)]] == _NEVER).any():
+                return False
+            before = np.where(at == -1, last[of] + waits, at)
+            total = np.cumsum(waits)
+            begin = np.repeat(begins, np.diff(np.append(begins, len(of))))
+            rows["at_ns"][order] = at = before[begin] + total - total[begin]
+            last[of[np.append(fresh[1:], True)]] = at[np.append(fresh[1:], True)]
+            made.add(rows.tobytes())
+        self._rows, self._in_order = made, False
+        return True
 
     def _follow(
         self, rows: npt.NDArray[Any], at: IntArray, of: IntArray, turns: IntArray | None, ended: IntArray
@@ -284,6 +328,13 @@ class Recording:
             where = zip(found["ids"].tolist(), found["ids_len"].tolist(), strict=True)
             more["blocks"] = tuple(tuple(map(int, self._ids.read(at, n).split())) for at, n in where)
         return Trace(at_ns - self._first_ns, n_in, n_out, labels=labels, **more)
+
+    def said(self, row: int) -> Mapping[str, Any]:
+        """What this request says: ``messages`` or ``prompt``, and ``fields``; nothing where nobody kept it."""
+        if self._said is None:
+            return {}
+        at, n = (int(self.column(name, row, row + 1)[0]) for name in _SAID)
+        return {} if at < 0 else dict(json.loads(self._said.read(at, n)))
 
     def times(self, begin: int, end: int) -> IntArray:
         """When these rows came."""

@@ -202,7 +202,7 @@ def keep(reading: Reading, rows: Iterable[tuple[int, Row]], made: Recording, tre
     ids = 0
     for numbered in rows:
         batch.append(numbered)
-        ids += len(numbered[1].get("ids") or ())
+        ids += len(numbered[1].get("ids") or numbered[1].get("said") or ())
         if len(batch) >= STEP // 4 or ids >= _IDS:
             _add(reading, batch, made, tree)
             batch, ids = [], 0
@@ -213,20 +213,21 @@ def keep(reading: Reading, rows: Iterable[tuple[int, Row]], made: Recording, tre
 def _add(reading: Reading, batch: Sequence[tuple[int, Row]], made: Recording, tree: Tree | None) -> None:
     rows = [row for _, row in batch]
     names = set().union(*rows) - {f"label:{name}" for name in reading.names.ignore}
-    columns: dict[str, Any] = {name: [row.get(name, -1) for row in rows] for name in names - {"ids"}}
+    names -= {"ids", "said"}
+    columns: dict[str, Any] = {name: [row.get(name, -1) for row in rows] for name in names}
     for name in names:
         if name in ("session", "parent"):
             columns[name] = [key_of(None if value == -1 else value) for value in columns[name]]
         elif name.startswith("label:"):
             texts = [None if value in (-1, None, "") else str(value)[:1000] for value in columns[name]]
             columns[name] = made.codes(name[6:], texts)
-        elif name != "ids":
+        else:
             columns[name] = _numbers(reading, batch, name, columns[name])
     ids = [row.get("ids") or () for row in rows] if made.blocks else ()
     if tree is not None:
         for k, problem in tree.wrong(ids):
             reading.say(batch[k][0], problem)
-    made.add(columns, ids)
+    made.add(columns, ids, [row.get("said") for row in rows])
 
 
 def _numbers(reading: Reading, batch: Sequence[tuple[int, Row]], name: str, values: list[int]) -> IntArray:

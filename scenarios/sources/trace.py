@@ -5,12 +5,12 @@ rows have ids of their prompt's blocks (Mooncake's ``hash_ids``, one per 512 tok
 that prompts share exactly the prefixes that the recorded ones shared; without ids no two prompts are alike. A recorded
 length of 0 is asked for as 1, and an unknown one takes the default; of a log, which knows bytes only, the prompt has
 as many. Sample i + n k, of a trace of n rows, is copy k of row i: as long, with other words behind the first
-``share_depth`` tokens.
+``share_depth`` tokens. A row that has its own words is sent with them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import not_
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.plugins import Source
+from plimsoll.scenarios.samples.conversations import Conversations, Picked, history_of
 from plimsoll.scenarios.samples.payload import Payload, require_index
 from plimsoll.scenarios.samples.prefixes import Chain
 from plimsoll.scenarios.samples.recording import Recording, Trace
@@ -62,12 +63,13 @@ class TraceSource(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Prompts:
+class Prompts:
     """Makes each prompt when it is asked for; the same index gives the same prompt."""
 
     params: TraceSource
     seed: int
     recording: Recording
+    by_session: bool = False
 
     def __len__(self) -> int:
         return len(self.recording) * self.params.copies
@@ -75,21 +77,50 @@ class _Prompts:
     @property
     def shares(self) -> bool:
         """The recording tells what prompts had in common."""
-        return self.recording.blocks
+        return (self.recording.blocks or self._grows) and not self.carries
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """What is in the recording's requests that not every protocol has: messages, tools, priority."""
+        return frozenset(self.recording.carries)
+
+    @property
+    def _grows(self) -> bool:
+        return self.by_session and self.recording.cumulative
+
+    def turns(self, history: str) -> Conversations:
+        """By session, each turn as it was recorded. Raises ValueError where it would be sent twice."""
+        recording = self.recording
+        history_of(recording.cumulative, history)
+        session = recording.column("session", 0, len(recording))
+        order = np.argsort(
+            np.where(session < 0, recording.n_sessions + np.arange(len(session)), session), kind="stable"
+        )
+        begins = np.flatnonzero(np.append(True, (np.diff(session[order]) != 0) | (session[order][1:] < 0)))
+        think = np.maximum(recording.column("think_ns", 0, len(recording))[order], 0)
+        think[begins] = 0
+        made = replace(self, by_session=True)
+        return Conversations(Picked(made, order), np.append(begins, len(order)), think)
 
     def payload(self, index: int) -> Payload:
         require_index(index, len(self))
         row, params = self._row(index), self.params
-        length, unit = self._length(row)
-        texts = [
-            self._text(f"row {index}" if name is None else f"block {name}", tokens, unit)
-            for name, tokens in self._parts(row, max(length - params.added_tokens, 1), index)
-        ]
+        said = self.recording.said(index % len(self.recording))
         unknown = -1 if params.output_tokens is None else params.output_tokens
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
+        fields = said.get("fields", {})
+        if "messages" in said or "prompt" in said:
+            messages = tuple(said["messages"]) if "messages" in said else None
+            n_in = int(row.n_in[0])
+            return Payload(said.get("prompt"), messages, n_in=n_in, max_output_tokens=n_out, fields=fields)
+        length, unit = self._length(row)
+        texts = [
+            self._text(f"row {index}" if name is None else f"{name}", tokens, unit)
+            for name, tokens in self._parts(row, max(length - params.added_tokens, 1), index)
+        ]
         glue = " " if unit == "tokens" else ""
         n_in = length if unit == params.unit else -1  # a log knows bodies only
-        return Payload(prompt=glue.join(texts), n_in=n_in, max_output_tokens=n_out)
+        return Payload(prompt=glue.join(texts), n_in=n_in, max_output_tokens=n_out, fields=fields)
 
     def chain(self, index: int) -> Chain:
         """Its blocks, and what they leave of its length."""
@@ -113,14 +144,20 @@ class _Prompts:
         return _length(n_in, params.prompt_tokens, params.max_prompt_tokens), params.unit
 
     def _parts(self, row: Trace, length: int, index: int) -> list[tuple[str | None, int]]:
-        """So many tokens of a row, by block; blocks of a copy have names of their own behind the shared depth."""
+        """So many tokens of a row, by block, or as its session's; blocks of a copy have names of their own behind the
+        shared depth.
+        """
         copy, size = index // len(self.recording), self.recording.block_tokens
         kept = self.params.share_depth // size
         parts: list[tuple[str | None, int]] = []
+        if self._grows and row.blocks is None and row.session is not None and row.session[0] >= 0:
+            return [(f"session {row.session[0]} copy {copy}", length)]
         for place, block in enumerate(row.blocks[0] if row.blocks is not None else ()):
             if length <= 0:
                 break
-            parts.append((f"{block} copy {copy}" if copy and place >= kept else f"{block}", min(length, size)))
+            parts.append(
+                (f"block {block} copy {copy}" if copy and place >= kept else f"block {block}", min(length, size))
+            )
             length -= size
         return [*parts, (None, length)] if length > 0 else parts
 
@@ -133,7 +170,7 @@ def _length(known: int, otherwise: int, most: int | None) -> int:
     return length if most is None else min(length, most)
 
 
-def _build(params: TraceSource, seed: int) -> _Prompts:
+def _build(params: TraceSource, seed: int) -> Prompts:
     recording = read(Path(params.path), "source.path", params.format, params.columns, params.time_unit)
     if recording.knows("images"):
         raise ScenarioError(
@@ -142,7 +179,7 @@ def _build(params: TraceSource, seed: int) -> _Prompts:
                 "source of pictures (image), which takes the times alone, or leave their column out: columns.ignore."
             ]
         )
-    return _Prompts(params, child(seed, "trace"), recording)
+    return Prompts(params, child(seed, "trace"), recording)
 
 
 SOURCE = Source(

@@ -1,21 +1,19 @@
 """Where the time of a typical and of a slow request goes: the stages that servers report, by percentile of latency.
 Pure.
 
-A server says how long its stages took in the syntax of the Server-Timing header (W3C Server Timing:
-``name;dur=MS;desc="..."``, comma-separated), in a header, in trailing metadata or in its last message. A stage with a
-dot in its name is a part of the one before the dot (``preprocess.resize``). A percentile of each stage alone would add
+What servers say of their stages, ``plimsoll.slo.metrics.stages`` reads. A percentile of each stage alone would add
 up to no request that ever was; so the requests nearest in rank to p50, and those nearest to p99, are taken whole, and
 the means of their stages are shown. It refuses to blame: what no stage explains is named as that.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from plimsoll.slo.metrics.stages import parent, parse
 from plimsoll.slo.records.records import IntArray, Records
 
 PERCENTILES = (50.0, 99.0)
@@ -24,10 +22,6 @@ PERCENTILES = (50.0, 99.0)
 BAND_SHARE, BAND_MIN, BAND_MAX = 0.01, 10, 1000
 #: Stages shown; a server that names each request's stages otherwise has no anatomy worth a page.
 MAX_STAGES = 24
-
-_METRIC = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)\s*((?:;(?:[^,\"]|\"(?:\\.|[^\"\\])*\")*)?)(?:,|$)")
-_DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\"?\s*(?:;|$)", re.IGNORECASE)
-_LONGEST_MS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +51,6 @@ class Anatomy:
     bands: tuple[Band, ...]
 
 
-def parse(text: str) -> dict[str, int]:
-    """Nanoseconds by stage, in order; metrics without a duration are no stages, one named twice adds up.
-
-    Never raises.
-    """
-    found: dict[str, int] = {}
-    at = 0
-    while at < len(text):
-        metric = _METRIC.match(text, at)
-        if metric is None:
-            following = text.find(",", at)
-            at = following + 1 if following >= 0 else len(text)
-            continue
-        at = max(metric.end(), at + 1)
-        duration = _DURATION.search(metric[2])
-        if duration is not None and float(duration[1]) <= _LONGEST_MS:
-            found[metric[1]] = found.get(metric[1], 0) + round(float(duration[1]) * 1e6)
-    return found
-
-
-def parent(stage: str) -> str:
-    """The stage that a dotted name is a part of; "" for a whole one."""
-    return stage.rpartition(".")[0]
-
-
 def anatomy(records: Records) -> Anatomy | None:
     """The anatomy of the measured requests that succeeded; None when none of them named a stage."""
     ok = records.in_measure & records.ok & (records["done_ns"] >= 0)
@@ -89,13 +58,13 @@ def anatomy(records: Records) -> Anatomy | None:
     if not len(said):
         return None
     latency = records["done_ns"][said] - records["due_ns"][said]
-    bands = [_band(records, said[_nearest(latency, percentile)], percentile) for percentile in PERCENTILES]
+    bands = [_band(records, said[around(latency, percentile)], percentile) for percentile in PERCENTILES]
     if not any(band.stages_ns for band in bands):
         return None
     return Anatomy(len(said), int(np.count_nonzero(ok)), tuple(bands))
 
 
-def _nearest(latency: IntArray, percentile: float) -> IntArray:
+def around(latency: IntArray, percentile: float) -> IntArray:
     """The places of the values nearest in rank to the percentile (nearest rank), evenly to both sides; fewer where the
     ranks end. Of equal ones the earlier is the lower.
     """

@@ -436,10 +436,34 @@ def _lost(had: IntArray, run: Extent) -> IntArray:
     return lost
 
 
+class Catalogue(Mapping[str, Indicator]):
+    """Indicators by name. ``families``: by what begins their names with a dot, who makes one of a name; those are found
+    and not listed, for there is no end to them.
+    """
+
+    def __init__(self, known: Mapping[str, Indicator], families: Mapping[str, Callable[[str], Indicator]]) -> None:
+        self._known, self.families = dict(known), families
+
+    def __getitem__(self, name: str) -> Indicator:
+        if (found := self._known.get(name)) is not None:
+            return found
+        family, dot, own = name.partition(".")
+        if dot and own and family in self.families:
+            return self.families[family](name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
 @cache
-def catalogue() -> Mapping[str, Indicator]:
+def catalogue() -> Catalogue:
     """Every indicator by name: each module of ``plimsoll.slo.indicators`` exports ``INDICATOR``, one or a tuple of
-    them, and an outside package names its own by an entry point in the group ``plimsoll.indicators``.
+    them, or ``FAMILY``, which makes one of each name that begins with the file's and a dot; an outside package names
+    its own by an entry point in the group ``plimsoll.indicators``.
 
     Raises PluginError for an outside package that fails, exports none, or takes a name that there is; LookupError
     where a file of ours does.
@@ -447,14 +471,19 @@ def catalogue() -> Mapping[str, Indicator]:
     import plimsoll.slo.indicators as folder
 
     found: dict[str, Indicator] = {}
+    families: dict[str, Callable[[str], Indicator]] = {}
     for stem in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
-        exported = getattr(importlib.import_module(f"{folder.__name__}.{stem}"), "INDICATOR", None)
+        module = importlib.import_module(f"{folder.__name__}.{stem}")
+        if (family := getattr(module, "FAMILY", None)) is not None:
+            families[stem] = family
+            continue
+        exported = getattr(module, "INDICATOR", None)
         for one in exported if isinstance(exported, tuple) else (exported,):
             if (wrong := _wrong(one, found)) is not None:
                 raise LookupError(f"slo/indicators/{stem}.py: {wrong}")
             found[one.name] = one
     all_at_once([partial(_add, point, found) for point in announced("plimsoll.indicators")])
-    return MappingProxyType(found)
+    return Catalogue(found, families)
 
 
 def _add(point: EntryPoint, found: dict[str, Indicator]) -> None:

@@ -26,7 +26,7 @@ def against(name: str, records: Records, good: BoolArray) -> tuple[BoolArray, In
 
     ``good`` bool[records] is the goodput's. Frames without a deadline are no entries.
     """
-    if name in ("frame_missed", "retried", "degraded"):
+    if name in ("frame_missed", "retried", "degraded", "talked_over"):
         found = measure(catalogue()[name], records)
         return found.values > 0, found.row
     rows = np.flatnonzero(records.in_measure)
@@ -48,6 +48,7 @@ def failing(name: str) -> str:
         "refused": "were turned away",
         "retried": "were sent again",
         "degraded": "were answered by a fallback",
+        "talked_over": "were spoken over",
     }[name]
 
 

@@ -26,6 +26,7 @@ from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
+from plimsoll.slo.statistics.memory import Memory
 from plimsoll.slo.statistics.order import Entries, Folded, Ordered, mapped
 from plimsoll.slo.statistics.share import bounds
 
@@ -69,7 +70,7 @@ class ObjectiveVerdict:
     ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it;
     ``parts``: those that the promise is put together from; ``among_values``: of a promise about the worst value of a
     label, the one that decides, and of how many; ``among``: of so many objectives, and not alone, it is
-    undecided (Holm).
+    undecided (Holm). ``memory``: as of ``ShareTest``.
     """
 
     objective: Promise
@@ -97,6 +98,7 @@ class ObjectiveVerdict:
     bracket: Ends | None = None
     lateness: str = ""
     repeats: str = ""
+    memory: Memory | None = None
 
     @property
     def text(self) -> str:
@@ -129,6 +131,7 @@ def by_test(
         p_pass=test.p_pass,
         p_fail=test.p_fail,
         design_effect=test.design_effect,
+        memory=test.memory,
         **more,
     )
 
@@ -412,6 +415,8 @@ def ratio_of(
         elif objective.indicator in ("retried", "degraded"):
             key = "client.retry" if objective.indicator == "retried" else "degraded"
             detail = f"no row says whether it was {objective.indicator}: the scenario's {key} makes rows that do"
+        elif objective.indicator == "talked_over":
+            detail = "no turn says whether the server spoke over it: kind sessions on openai-realtime makes such turns"
         return no_data(objective, detail, sure.n_needed(0, 0, limit, confidence), p_pass=1.0, p_fail=1.0)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval

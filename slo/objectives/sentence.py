@@ -23,7 +23,14 @@ from plimsoll.slo.statistics.confidence import deciding
 
 #: Faults that are done and not been: "may", not "may be".
 _DONE = frozenset(
-    {"failed", "missed their deadline", "were turned away", "were sent again", "were answered by a fallback"}
+    {
+        "failed",
+        "missed their deadline",
+        "were turned away",
+        "were sent again",
+        "were answered by a fallback",
+        "were spoken over",
+    }
 )
 #: What fails itself; of anything else, such as a gap, its request failed.
 _FAIL_THEMSELVES = frozenset({"requests", "queries", "frames", "sessions"})
@@ -34,6 +41,7 @@ _SHARE_OF = {
     "refused": "turned away",
     "retried": "retried",
     "degraded": "degraded",
+    "talked_over": "spoken over",
 }
 #: So many values count as one before the sentence says that they come in clusters.
 CLUSTERED = 1.5

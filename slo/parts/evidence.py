@@ -26,7 +26,7 @@ from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import Blocks, block_edges
 from plimsoll.slo.statistics.order import Entries
 from plimsoll.slo.statistics.share import Beyond, Course, Crowd, Series
-from plimsoll.slo.verdict.counts import MAX_ERRORS, Counts, ErrorCount
+from plimsoll.slo.verdict.counts import Counts, ErrorCount, alike
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Rows:
         named = [(name.partition("/"), n) for name, n in told.named("+error/").items()]
         found = [ErrorCount(text, status, n) for (status, _, text), n in named]
         found.sort(key=lambda one: (-one.count, Status[one.status], place.get(one.text, len(place))))
-        errors = tuple(found[:MAX_ERRORS])
+        errors = alike(found)
         statuses = told.named("+status/")
         names = (
             "measured", "ok", "failed", "warmup", "asked_exactly", "short_of_asked", "guessed_output", "planned_input"

@@ -41,6 +41,7 @@ from plimsoll.slo.records.records import (
     once,
     span_of,
 )
+from plimsoll.slo.records.trace_ids import TraceIds
 
 _SCHEMA_KEY = b"plimsoll.records.schema"
 _KEPT_KEY = b"plimsoll.kept"
@@ -65,8 +66,11 @@ _PAGE = 1 << 18
 BLOCK_ROWS, BLOCK_CHUNKS = 1 << 17, 1 << 20
 
 
-def write(blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: IO[bytes]) -> None:
-    """Write ``requests.parquet`` and ``chunks.parquet`` of a run to open files, a row group for each block.
+def write(
+    blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: IO[bytes], traces: TraceIds | None = None
+) -> None:
+    """Write ``requests.parquet`` and ``chunks.parquet`` of a run to open files, a row group for each block. ``traces``:
+    the trace ids of its requests, which get a column.
 
     The blocks are consecutive rows of one run: all with session columns or none, and the tables of texts of each begin
     with those of the one before. Raises OSError.
@@ -77,7 +81,8 @@ def write(blocks: Iterable[Records], run_id: str, requests: IO[bytes], chunks: I
     with ExitStack() as stack:
         writers: list[Any] = []
         for block in blocks:
-            tables = to_tables(block, request_ids(run_id, block))
+            trace_ids = traces.column(block) if traces is not None else None
+            tables = to_tables(block, request_ids(run_id, block), trace_ids)
             if not writers:
                 for table, file in zip(tables, (requests, chunks), strict=True):
                     writer = pq.ParquetWriter(file, table.schema, **_encodings(table.schema))
@@ -205,12 +210,13 @@ def _digits(values: IntArray) -> Iterator[tuple[npt.NDArray[np.uint8], BoolArray
         higher, power = upper, power // 10
 
 
-def to_tables(records: Records, request_ids: Any) -> tuple[Any, Any]:
+def to_tables(records: Records, request_ids: Any, trace_ids: Any = None) -> tuple[Any, Any]:
     """The two Arrow tables of a run directory: ``requests.parquet`` and ``chunks.parquet``.
 
     Both have one row per record in the same order. Enumerations and texts are dictionary strings, a missing text is
     null; ``chunk_ns`` is a list<int64> column, ``merged`` (list<bool>) is made from it and never read back.
-    ``request_ids[i]`` names row i on the wire (length n; texts, or an Arrow array of them).
+    ``request_ids[i]`` names row i on the wire (length n; texts, or an Arrow array of them), ``trace_ids[i]`` its trace
+    (None: there is none).
     """
     import pyarrow as pa
 
@@ -232,6 +238,8 @@ def to_tables(records: Records, request_ids: Any) -> tuple[Any, Any]:
     metadata = {_SCHEMA_KEY: version}
     requests = {name: column(name) for name in COLUMNS}
     requests["request_id"] = request_ids if isinstance(request_ids, pa.Array) else _strings(request_ids)
+    if trace_ids is not None:
+        requests["trace_id"] = trace_ids
     lists = pa.ListArray.from_arrays(_array(records.chunk_offsets.astype(np.int32)), _array(records.chunk_ns))
     chunks = {name: column(name) for name in ("query_id", "sample_ix", "phase")} | {"chunk_ns": lists}
     chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, _array(merged_marks(records)))

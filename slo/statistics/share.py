@@ -49,7 +49,8 @@ class ShareTest:
     ``interval``: lower and upper bound of the bad share, each at the confidence alone. ``allowed``: as many bad of n
     would pass if they lay evenly (-1: n is too small for any). ``n_needed``: 0 when decided, else the total n that
     decides in nine runs of ten if the observed share and memory hold, None when no n would. ``design_effect``: how many
-    entries count as one, at least 1; n / design_effect is the effective sample size. ``by``: what decided.
+    entries count as one, at least 1; n / design_effect is the effective sample size. ``by``: what decided. ``memory``:
+    that of the entries, by which a part of them is judged.
     """
 
     outcome: Outcome
@@ -62,6 +63,7 @@ class ShareTest:
     n_needed: int | None
     design_effect: float
     by: Literal["number", "distance", ""] = "number"
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,6 +511,7 @@ def weigh(
         n_needed=needed(seen, bound, confidence, far) if outcome == "INCONCLUSIVE" else 0,
         design_effect=seen.design,
         by=by,
+        memory=seen.memory,
     )
 
 

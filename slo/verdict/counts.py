@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -28,8 +28,9 @@ from plimsoll.slo.records.records import (
 from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.validity.lateness import Lag, summary
 
-#: Error texts that are told apart, whatever the size of the run.
+#: Kinds of error texts that are told apart, whatever the size of the run, and the texts that are looked at for them.
 MAX_ERRORS = 20
+MOST_ERRORS = 100_000
 
 #: Runs that differ from request to request: hexadecimal ones of eight and more characters with a digit, and numbers.
 _VARIABLE = re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{6,}[0-9a-f]\b|\d+", re.IGNORECASE)
@@ -37,18 +38,21 @@ _VARIABLE = re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{6,}[0-9a-f]\b|\d
 
 @dataclass(frozen=True, slots=True)
 class ErrorCount:
-    """One error text, as it was recorded, and how often it was seen."""
+    """An error text, as it was recorded, and how often it was seen; ``texts``: it stands for so many that differ in
+    numbers only.
+    """
 
     text: str
     status: str
     count: int
+    texts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """``errors``: the most frequent texts; ``other_errors``: failures without one of them. ``asked_exactly``: successes
-    of which an exact number of output tokens was asked and whose server counted them, ``short_of_asked`` those that had
-    fewer.
+    """``errors``: the most frequent kinds of texts; ``other_errors``: failures without one of them. ``asked_exactly``:
+    successes of which an exact number of output tokens was asked and whose server counted them, ``short_of_asked``
+    those that had fewer.
 
     Of the successes, ``guessed_output`` have their tokens counted by chunks and ``planned_input`` their prompt's length
     from the plan. ``all_empty_400``: every request was refused by a 400 without a word.
@@ -72,7 +76,7 @@ def count(records: Records) -> Counts:
     measured = records.in_measure
     status = records.columns["status"][measured]
     number_of = np.bincount(status, minlength=len(Status))
-    errors = errors_of(records)
+    errors = alike(errors_of(records, MOST_ERRORS))
     failed = int(np.count_nonzero(status != Status.OK))
     good = records.ok & records.in_measure
     tokens_from, planned = records.columns["tokens_from"], records.columns["n_in_from"] == TokensFrom.PLAN
@@ -93,7 +97,17 @@ def count(records: Records) -> Counts:
     )
 
 
-def errors_of(records: Records, most: int = MAX_ERRORS) -> tuple[ErrorCount, ...]:
+def alike(errors: Iterable[ErrorCount]) -> tuple[ErrorCount, ...]:
+    """Those with texts that differ only in numbers as one, by its most frequent text; the most frequent kinds."""
+    kinds: dict[tuple[str, str], ErrorCount] = {}
+    for one in errors:  # the most frequent first
+        kind = one.status, shape(one.text)
+        known = kinds.get(kind)
+        kinds[kind] = one if known is None else replace(known, count=known.count + one.count, texts=known.texts + 1)
+    return tuple(sorted(kinds.values(), key=lambda one: -one.count)[:MAX_ERRORS])
+
+
+def errors_of(records: Records, most: int) -> tuple[ErrorCount, ...]:
     """The ``most`` frequent texts of requests that failed, with their status."""
     failed = records.in_measure & ~records.ok
     # One integer for each pair of status and text, so that a single pass counts them all.

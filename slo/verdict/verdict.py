@@ -32,7 +32,7 @@ from plimsoll.slo.validity import bracket
 from plimsoll.slo.validity.bracket import both_ends, lower_end, names_of
 from plimsoll.slo.validity.mixed import of_rows
 from plimsoll.slo.validity.validity import Validity
-from plimsoll.slo.verdict.counts import texts_of
+from plimsoll.slo.verdict.counts import MOST_ERRORS, alike, errors_of
 
 
 class WholePromise(Protocol):
@@ -225,8 +225,8 @@ def _without_objectives(records: Records) -> tuple[Outcome, tuple[str, ...]]:
     measured = records.in_measure
     n = int(np.count_nonzero(measured))
     if n and not (records.ok & measured).any():
-        texts = [(text, number) for text, number in texts_of(records, "error", measured) if text]
-        return none_succeeded(n, max(texts, key=lambda one: one[1])[0] if texts else None)
+        common = alike(errors_of(records, MOST_ERRORS))
+        return none_succeeded(n, common[0].text if common else None)
     return NO_OBJECTIVE
 
 

@@ -85,9 +85,9 @@ class Metered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def forward(self, samples: Sequence[Any]) -> Sequence[Any]:
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[Any]:
         begun = time.thread_time()
-        results: Sequence[Any] = self._model.forward(samples)
+        results: Sequence[Any] = self._model.forward(samples, stages)
         self.forward_s.append(time.thread_time() - begun)
         return results
 

@@ -28,6 +28,7 @@ from plimsoll.scenarios.plan.blocks import cut as pieces
 from plimsoll.scenarios.plan.plan import Plan, Stop
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Phase, Records, Status, concat
+from plimsoll.slo.records.trace_ids import TraceIds
 from tests.raw_server import Script, raw_server
 
 ENGINES = ("python", "native")
@@ -166,6 +167,7 @@ class Way:
     stop_after_ms: float = 0.0
     give_up_after_ms: float = 0.0
     cancel_ns: Sequence[int] | None = None
+    traces: TraceIds | None = None
 
 
 async def drive(engine: str, url: str, way: Way) -> Ran:
@@ -182,7 +184,9 @@ async def drive(engine: str, url: str, way: Way) -> Ran:
     cancel = never if delays is None else lambda piece: np.array(delays)[piece.query_id]
     fed = stocks(way.plan, way.warmup, lambda: client.encode(Payload(prompt="hi", n_in=7)))
     before = None if way.warmup is None else pieces(way.warmup)
-    load = Load(pieces(way.plan), before, [] if fed else requests, "run", way.outstanding, cancel, fed)
+    load = Load(
+        pieces(way.plan), before, [] if fed else requests, "run", way.outstanding, cancel, fed, traces=way.traces
+    )
     native = await attach(client, load, engine)
     await (native or client).open(way.connections)
     cut: list[Records] = []

@@ -16,6 +16,8 @@ from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
 from plimsoll.scenarios.samples.payload import Payload
 from tests.grpcio_client import OfficialClient
 
+PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 
 class Fixed:
     """A dialect that makes the call it was given last and reads nothing into the answer."""
@@ -54,7 +56,7 @@ class GrpcBench:
             done.set_result(finished)
 
         exchange.on_done = over
-        exchange.ready_ns = self.clock.now_ns()
+        exchange.ready_ns, exchange.traceparent = self.clock.now_ns(), PARENT
         self.client.send(exchange, request_id)
         return exchange, done
 

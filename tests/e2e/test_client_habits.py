@@ -32,7 +32,12 @@ class Flaky(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     log: dict[str, list[int]]
-    ports: list[int]
+    connections: list[list[str]]  # what came on each
+
+    def setup(self) -> None:
+        super().setup()
+        self.came: list[str] = []
+        self.connections.append(self.came)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -44,7 +49,7 @@ class Flaky(BaseHTTPRequestHandler):
         drawn = zlib.crc32(name.encode())
         code = 503 if len(tries) < drawn % 5 - 1 else 200
         tries.append(code)
-        self.ports.append(self.client_address[1])
+        self.came.append(name)
         if drawn % 7 == 0 and len(tries) == 1:
             time.sleep(0.4)
         choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
@@ -57,13 +62,13 @@ class Flaky(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def flaky() -> Iterator[tuple[str, dict[str, list[int]], list[int]]]:
-    handler = type("Here", (Flaky,), {"log": defaultdict(list), "ports": []})
+def flaky() -> Iterator[tuple[str, dict[str, list[int]], list[list[str]]]]:
+    handler = type("Here", (Flaky,), {"log": defaultdict(list), "connections": []})
     served = Crowded(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=served.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{served.server_address[1]}", handler.log, handler.ports  # type: ignore[attr-defined]
+        yield f"http://127.0.0.1:{served.server_address[1]}", handler.log, handler.connections  # type: ignore[attr-defined]
     finally:
         served.shutdown()
         thread.join()
@@ -118,7 +123,7 @@ def test_rows_of_attempts_are_the_servers_log_and_the_books_balance(tmp_path: Pa
 
 
 def test_hedges_cut_the_slow_share_off_and_a_fresh_connection_is_opened_for_each_attempt(tmp_path: Path) -> None:
-    with flaky() as (url, log, ports):
+    with flaky() as (url, log, connections):
         client = {"retry": RETRY, "hedge": {"after": "100ms"}, "connections": "fresh"}
         records, report = ran(tmp_path, url, client)
     measured = records.measured()
@@ -128,7 +133,7 @@ def test_hedges_cut_the_slow_share_off_and_a_fresh_connection_is_opened_for_each
     assert np.median(won["done_ns"] - won["ready_ns"]) < 300_000_000  # the first attempt would have taken 400 ms
     lost = records.select((records["phase"] == Phase.ATTEMPT) & (records["status"] == Status.CANCELLED))
     assert len(lost) >= len(won)
-    assert len(ports) == len(set(ports))
+    assert max(map(len, connections)) == 1
 
 
 def test_what_can_not_be_is_said_all_at_once_before_anything_is_sent(tmp_path: Path) -> None:
@@ -148,6 +153,14 @@ def test_what_can_not_be_is_said_all_at_once_before_anything_is_sent(tmp_path: P
     assert done.returncode == 2
     for text in ("client.retry.backoff", "client.retry.on", "client.retry.budget", "client.max_amplification"):
         assert text in done.stderr
+    scenario = {"kind": "server", "client": {"retry": {"on": ["UNAVAILABLE"]}, "hedge": {"after": "200ms"}}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario))
+    done = plimsoll_here("run", "s.yaml", "--url", "http://127.0.0.1:9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "client.retry.on: UNAVAILABLE is gRPC's" in done.stderr
+    scenario["client"] = {"hedge": {"after": "p100"}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario))
+    assert "'p100' is no percentile" in plimsoll_here("run", "s.yaml", cwd=tmp_path).stderr
     live: dict[str, Any] = {
         "kind": "server", "source": {"kind": "synthetic_text"}, "client": {"retry": {}, "connections": "fresh"},
         "target": {"url": "ws://127.0.0.1:9/x", "protocol": "websocket"},
@@ -157,3 +170,22 @@ def test_what_can_not_be_is_said_all_at_once_before_anything_is_sent(tmp_path: P
     assert done.returncode == 2
     for text in ("client.retry: an exchange of websocket", "client.connections: an exchange of websocket"):
         assert text in done.stderr
+    live["target"] = {"url": "grpc://127.0.0.1:9", "protocol": "riva-asr"}
+    live["source"] = {"kind": "audio"}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(live))
+    done = plimsoll_here("run", "s.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    for text in ("client.retry: an exchange of riva-asr", "client.connections: calls of riva-asr share connections"):
+        assert text in done.stderr
+
+
+def test_where_hedges_go_is_tried_before_load(tmp_path: Path) -> None:
+    scenario = {
+        "kind": "server", "stop": {"min_queries": 5, "min_duration": 0},
+        "client": {"hedge": {"after": "200ms", "to": "http://127.0.0.1:9"}},
+    }  # fmt: skip
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario))
+    with flaky() as (url, log, _):
+        done = plimsoll_here("run", "s.yaml", "--url", url, cwd=tmp_path)
+    assert (done.returncode, dict(log)) == (5, {})
+    assert "client.hedge.to: cannot connect to http://127.0.0.1:9" in done.stderr

@@ -24,7 +24,7 @@ from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
 from plimsoll.harness.transport.rpc.call import GrpcRequest
 from plimsoll.reference_server.protos import inference_pb2
 from plimsoll.slo.records.records import Stamp, Status
-from tests.e2e.grpc_bench import GrpcBench, bidi, grpc_bench, messages, stream, unary
+from tests.e2e.grpc_bench import PARENT, GrpcBench, bidi, grpc_bench, messages, stream, unary
 from tests.e2e.test_reference_server import running
 from tests.fakes.grpc_scripted import Log, scripted_server
 
@@ -88,6 +88,7 @@ def test_every_kind_of_call_brings_its_messages_with_one_mark_each(transport: st
             assert exchange.sent_ns <= exchange.first_byte_ns <= exchange.mark_ns[0] <= exchange.done_ns
             assert exchange.stamp == (Stamp.USER if transport == "grpcio" else Stamp.KERNEL)
             assert log.metadata[-1]["x-request-id"] == "run-0-0"
+            assert transport == "grpcio" or log.metadata[-1]["traceparent"] == PARENT.decode()
 
     play(body, transport=transport)
 

@@ -125,7 +125,16 @@ def test_texts_become_unit_vectors_and_stages_come_along(served: Server) -> None
     one, like, unlike = np.array(output["data"]).reshape(output["shape"])
     assert one @ one == pytest.approx(1.0, abs=1e-5)
     assert one @ like > one @ unlike + 0.2
-    assert {"queue", "preprocess", "preprocess.hash", "inference", "inference.forward", "postprocess"} <= set(stages)
+    assert {
+        "parse",
+        "queue",
+        "preprocess",
+        "preprocess.hash",
+        "inference",
+        "inference.dispatch",
+        "inference.forward",
+        "postprocess",
+    } <= set(stages)
 
 
 def test_a_rank_that_is_none_and_a_model_without_text_are_refused_on_every_route(served: Server) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records import tables
-from plimsoll.slo.records.records import Status
+from plimsoll.slo.records.records import Phase, Status
 from tests.e2e.plimsoll import plimsoll_here
 from tests.raw_server import raw_server
 
@@ -42,11 +42,15 @@ class Log:
     url: str = ""
     asked: dict[int, tuple[int, dict[str, str], str, Any]] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
+    flaky: dict[int, int] = field(default_factory=dict)
+    tried: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
 @contextmanager
 def chat(log: Log, pieces: int = 3) -> Iterator[Log]:
-    """A chat server in a thread. ``log.broken``: turns (by query) that it answers with 500."""
+    """A chat server in a thread. ``log.broken``: turns (by query) that it answers with 500; ``flaky``: so many times
+    before it answers; ``tried``: when each came.
+    """
     ready, over, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
 
     async def script(request: bytes, _: asyncio.StreamReader, writer: asyncio.StreamWriter, __: int) -> None:
@@ -56,7 +60,8 @@ def chat(log: Log, pieces: int = 3) -> Iterator[Log]:
         headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest)}
         query = int(headers["x-request-id"].split("-")[-2])
         log.asked[query] = came, headers, line, json.loads(body)
-        if query in log.broken:
+        log.tried[query].append(came)
+        if query in log.broken or len(log.tried[query]) <= log.flaky.get(query, 0):
             writer.write(b"HTTP/1.1 500 Oops\r\ncontent-length: 2\r\n\r\nno")
             return
         token = b"x-session-token: tok%d\r\nset-cookie: who=c%d; Path=/\r\n" % (query, query)
@@ -110,10 +115,12 @@ class Ran:
 
 
 def run(tmp_path: Path, given: dict[str, Any], log: Log, *flags: str) -> Ran:
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "s.yaml").write_text(json.dumps(given))
     done = plimsoll_here("run", "s.yaml", "--url", log.url, "--out", "r", "--json", *flags, cwd=tmp_path)
     assert (tmp_path / "r" / "report.json").exists(), done.stderr
     records = tables.load(tmp_path / "r")
+    records = records.select(records["phase"] != Phase.ATTEMPT)
     assert records.labels is not None
     session, turn = (records.labels.columns[name].tolist() for name in ("session", "turn"))
     names = ("query_id", "due_ns", "ready_ns", "sent_ns", "done_ns", "status", "payload_ix")
@@ -233,6 +240,46 @@ def test_what_has_no_place_for_a_history_is_refused_before_load(tmp_path: Path) 
         assert not [one for one in log.asked.values() if one[1]["x-request-id"]]
     assert done.returncode == 2
     assert "params.history: live puts answers into the next request, and protocol openai-embeddings" in done.stderr
+
+
+def test_a_turn_is_tried_again_before_its_session_ends_and_the_next_waits_for_its_last_answer(tmp_path: Path) -> None:
+    given = scenario(on_failure="retry") | {
+        "client": {"retry": {"on": [500], "max": 2, "backoff": "50ms..1s", "jitter": "none"}}
+    }
+    with chat(Log(flaky={4: 2, 7: 9})) as log:
+        ran = run(tmp_path, given, log)
+    place = {row["query_id"]: key for key, row in ran.rows.items()}
+    rows, told = by_session(ran), ran.report["sessions"]
+    tried = {query: times for query, times in log.tried.items() if len(times) > 1}
+    assert {query: len(times) for query, times in tried.items()} == {4: 3, 7: 3}
+    for times in tried.values():  # as the server saw them: 50 ms and then 100 ms after each refusal
+        waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert waits[0] >= 50 * MS
+        assert waits[1] >= 100 * MS
+    saved, lost = rows[place[4][0]], rows[place[7][0]]
+    assert [row["status"] for row in saved] == [Status.OK] * 3
+    again = next(row for row in saved if row["query_id"] == 4)
+    assert again["done_ns"] - again["due_ns"] >= 150 * MS  # from its first due
+    for session in rows.values():
+        for before, row in itertools.pairwise(session):
+            assert row["due_ns"] == before["done_ns"] + 40 * MS
+    assert (lost[-1]["query_id"], lost[-1]["status"]) == (7, Status.HTTP)
+    assert (told["abandoned"], told["finished"]) == (1, 9)
+    later = [row["query_id"] for row in saved if row["due_ns"] > again["due_ns"]]
+    for query in later:  # what was said at last is in the history, once
+        assert json.dumps(log.asked[query][3]["messages"], ensure_ascii=False).count("answer 4:") == 1
+    checks = {one["name"]: one["ok"] for one in ran.report["validity"]["checks"]}
+    assert all(checks[name] for name in ("records agree", "accounting", "all sent", "min_queries"))
+
+
+def test_a_turn_is_tried_again_by_a_stated_default_where_the_client_has_no_policy(tmp_path: Path) -> None:
+    with chat(Log(flaky={4: 1})) as log:
+        ran = run(tmp_path, scenario(on_failure="retry"), log)
+    assert len(log.tried[4]) == 2
+    assert ran.report["sessions"]["abandoned"] == 0
+    kept = (tmp_path / "r" / "scenario.yaml").read_text()
+    assert "cut" in kept
+    assert "max: 2" in kept
 
 
 def test_turns_that_are_cancelled_on_purpose_end_their_sessions_and_nothing_is_missing(tmp_path: Path) -> None:

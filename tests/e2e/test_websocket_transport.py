@@ -110,6 +110,9 @@ class Peer:
             self._take()
 
 
+PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
 class Bench:
     """One client on one loop; ``talk`` plays the script once."""
 
@@ -122,7 +125,7 @@ class Bench:
         done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
         exchange = Exchange(0, 0, 0, time.monotonic_ns(), self.request)
         exchange.on_done = done.set_result
-        exchange.ready_ns = self.clock.now_ns()
+        exchange.ready_ns, exchange.traceparent = self.clock.now_ns(), PARENT
         self.client.send(exchange, b"run-0-0")
         return exchange, done
 
@@ -196,6 +199,7 @@ def test_what_was_said_and_heard_is_exact_and_in_order() -> None:
     assert peer.request.path == "/talk?x=1"
     assert peer.request.headers["authorization"] == "Token k"
     assert peer.request.headers["x-request-id"] == "run-0-0"
+    assert peer.request.headers["traceparent"] == PARENT.decode()
     assert "Sec-WebSocket-Extensions" not in peer.request.headers
     assert peer.closed_with == 1000
 

@@ -31,9 +31,9 @@ def test_a_click_has_the_same_probability_in_any_company() -> None:
         "categorical": Tensor("categorical", "INT64", (rng.random((100, 26)) * np.array(TABLES)).astype(np.int64)),
     }
     samples = list(model.preprocess(given, Stages()))
-    alone = [model.forward([sample])[0] for sample in samples]
+    alone = [model.forward([sample], Stages())[0] for sample in samples]
     for size in (7, 32, 100):
-        assert [y for at in range(0, 100, size) for y in model.forward(samples[at : at + size])] == alone
+        assert [y for at in range(0, 100, size) for y in model.forward(samples[at : at + size], Stages())] == alone
 
 
 def test_a_text_has_the_vector_that_it_has_on_the_cpu() -> None:
@@ -43,7 +43,7 @@ def test_a_text_has_the_vector_that_it_has_on_the_cpu() -> None:
     vectors = []
     for device in ("cpu", "cuda"):
         model = build(device=device, seed=0, threads=1)
-        vectors.append(np.stack(model.forward(model.preprocess({"text": texts}, Stages()))))
+        vectors.append(np.stack(model.forward(model.preprocess({"text": texts}, Stages()), Stages())))
     assert np.array_equal(*vectors)
 
 
@@ -56,7 +56,7 @@ def test_pictures_in_bfloat16_are_near_those_of_the_cpu_whatever_their_company()
     ]
     exact, near = (build(device=device, seed=0, threads=1) for device in ("cpu", "cuda"))
     near.warm_up(5)
-    expected, found = (np.stack(model.forward(samples)) for model in (exact, near))
-    alone: Any = np.concatenate([near.forward([sample]) for sample in samples])
+    expected, found = (np.stack(model.forward(samples, Stages())) for model in (exact, near))
+    alone: Any = np.concatenate([near.forward([sample], Stages()) for sample in samples])
     for other in (found, alone):
         assert (other - expected).std() < 0.1 * expected.std()

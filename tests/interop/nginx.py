@@ -104,6 +104,24 @@ def test_what_a_limit_refuses_is_refused(server: Server, tmp_path: Path) -> None
     assert server.logged(200) == found.ids(Status.OK)
 
 
+def test_each_attempt_of_a_client_that_tries_again_is_in_the_access_log(server: Server, tmp_path: Path) -> None:
+    server.afresh()
+    load = {"kind": "server", "params": {"rate": 30}, "stop": {"min_queries": 100, "min_duration": "1s"}}
+    client = {"retry": {"on": [503], "max": 5, "backoff": "20ms..200ms"}}
+    found = run(tmp_path, f"{server.url}/few/short", get(**load, client=client))
+    every = sorted(server.logged(200) + server.logged(503))
+    measured = found.records.measured()
+    becomes(lambda: len(server.logged(200)), (measured["status"] == Status.OK).sum())
+    assert found.report["client"]["attempts"] == len(every)
+    assert found.report["client"]["retried"] > 10
+    assert found.report["client"]["refusals"]["count"] == len(server.logged(503))
+    names = dict(zip(measured["query_id"].tolist(), measured.label("tries").tolist(), strict=True))
+    ids = {int(one.rsplit("-", 2)[1]): 0 for one in every}
+    for one in every:
+        ids[int(one.rsplit("-", 2)[1])] += 1
+    assert ids == names
+
+
 def test_a_graceful_reload_loses_nothing(server: Server, tmp_path: Path) -> None:
     server.afresh()
     load = {"kind": "server", "params": {"rate": 100}, "stop": {"min_queries": 100, "min_duration": "5s"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll.slo.records.records import Status
+from plimsoll.slo.metrics.stages import durations
+from plimsoll.slo.records.records import Phase, Status
 from tests.interop.driven import SERVERS, Run, answered, becomes, binary, free_ports, holding, metric, run, running
 
 pytestmark = pytest.mark.e2e
@@ -41,6 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", "tiny", "--served-model-name", "tiny"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     command += ["--max-model-len", "16384", "--max-num-seqs", "8"]
+    command += ["--enable-prompt-tokens-details", "--enable-per-request-metrics"]
     with running(command, f"http://127.0.0.1:{port}/health", folder, env, patience_s=240) as process:
         yield Server(f"http://127.0.0.1:{port}", process)
 
@@ -60,6 +63,7 @@ def test_rows_and_tokens_are_the_servers_own_counts(
 ) -> None:
     names = ("request_success_total", "prompt_tokens_total", "generation_tokens_total")
     before = [server.counted(name) for name in names]
+    waited = {one: server.counted(f"request_{one}_time_seconds_sum") for one in ("queue", "prefill", "decode")}
     found = answered(run(tmp_path, server.url, scenario(protocol, stream=stream)))
     rows = found.records
     for name, was, more in zip(names, before, (len(rows), rows["n_in"].sum(), rows["n_out"].sum()), strict=True):
@@ -69,6 +73,13 @@ def test_rows_and_tokens_are_the_servers_own_counts(
     if stream:
         assert (rows["first_token_ns"] > 0).all()
         assert (rows["n_chunks"] >= 2).all()
+    if protocol in ("openai-chat", "openai-completions"):  # what it says of each request, against its own sums
+        said = durations(rows, ["queue", "prefill", "decode"])
+        assert all((ns >= 0).all() for ns in said.values())
+        assert (sum(said.values()) <= rows["done_ns"] - rows["sent_ns"]).all()
+        for stage, was in waited.items():
+            grown = server.counted(f"request_{stage}_time_seconds_sum") - was
+            assert said[stage].sum() / 1e9 == pytest.approx(grown, rel=0.02, abs=0.001)
 
 
 def test_for_what_is_cancelled_the_server_stops_working(server: Server, tmp_path: Path) -> None:
@@ -88,6 +99,62 @@ def test_for_what_is_cancelled_the_server_stops_working(server: Server, tmp_path
     aborted = server.counted("request_success_total", finished_reason="abort") - before["abort"]
     assert aborted <= (~ended).sum()
     assert server.counted("generation_tokens_total") - tokens < 300 * len(found.records)
+
+
+def test_sessions_ask_what_the_server_counts_and_find_their_history_in_its_cache(
+    server: Server, tmp_path: Path
+) -> None:
+    """Its template writes each message and a blank, and every token of its answers is a letter: to the last token a
+    turn's prompt is the one before, that one's answer and the new question.
+    """
+    names = ("request_success_total", "prompt_tokens_total", "generation_tokens_total", "prefix_cache_hits_total")
+    before = [server.counted(name) for name in names]
+    whole = scenario("openai-chat", 40, exact_output=True)
+    whole["source"] |= {"count": 64, "prompt_tokens": 24}
+    whole |= {"kind": "sessions", "params": {"rate": 2, "turns": 4, "think": "100ms"}}
+    found = answered(run(tmp_path, server.url, whole | {"stop": {"min_queries": 40, "min_duration": "1s"}}))
+    rows = found.records
+    told = len(rows), rows["n_in"].sum(), rows["n_out"].sum(), rows.label("cached_tokens").sum()
+    for name, was, more in zip(names, before, told, strict=True):
+        becomes(lambda name=name: server.counted(name), was + more)  # type: ignore[misc]
+    session, turn = rows.label("session"), rows.label("turn")
+    sent = {(int(session[at]), int(turn[at])): at for at in range(len(rows))}
+    later = [(sent[one, number - 1], at) for (one, number), at in sent.items() if number > 1]
+    assert len(later) == 3 * len(set(session.tolist()))
+    assert len(later) >= 30
+    for earlier, at in later:
+        assert rows["due_ns"][at] == rows["done_ns"][earlier] + 100_000_000
+        own = rows["n_in"][sent[int(session[at]), 1]] + 2  # about as long as the first question
+        assert 0 < rows["n_in"][at] - rows["n_in"][earlier] - rows["n_out"][earlier] < 2 * own
+        # Whole blocks, of 128 tokens on a CPU, of what the turn before held when it ended.
+        held = rows["n_in"][earlier] + rows["n_out"][earlier]
+        assert rows["n_in"][earlier] // 128 * 128 <= rows.label("cached_tokens")[at] <= held // 128 * 128
+    assert found.report["sessions"]["finished"] == len(set(session.tolist()))
+
+
+def test_attempts_of_clients_who_give_up_and_hedge_are_the_servers_own_count(server: Server, tmp_path: Path) -> None:
+    """It stands still for a second: requests time out and go out again, and some of both are answered in the end."""
+    before = server.counted("request_success_total")
+    whole = scenario("openai-chat", exact_output=True)
+    whole |= {"kind": "server", "params": {"rate": 10}, "stop": {"min_queries": 30, "min_duration": "3s"}}
+    whole["client"] = {
+        "retry": {"on": ["timeout"], "max": 3, "backoff": "50ms..200ms"}, "hedge": {"after": "300ms", "max": 1}
+    }  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(run, tmp_path, server.url, whole, "--timeout", "700ms")
+        holding(lambda: server.counted("request_success_total"), before + 8)
+        os.killpg(server.process.pid, signal.SIGSTOP)
+        time.sleep(1.0)
+        os.killpg(server.process.pid, signal.SIGCONT)
+        found = going.result()
+    measured, report = found.records.measured(), found.report["client"]
+    assert set(measured["status"]) == {Status.OK}, found.errors
+    assert report["retried"] + report["hedges"] > 5
+    attempts = found.records.select(found.records["phase"] == Phase.ATTEMPT)
+    assert len(attempts) >= report["attempts"] - report["requests"]
+    # Each answer that we have, and those that it ended although nobody listened: no more than there were attempts.
+    becomes(lambda: server.counted("num_requests_running"), 0)
+    assert len(measured) <= server.counted("request_success_total") - before <= report["attempts"]
 
 
 def test_a_request_that_it_refuses_keeps_its_words(server: Server, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
 typedef struct {
     PyObject_HEAD
     Engine *engine;
-    PyObject *requests;              /* keeps the request bytes alive */
+    PyObject *requests, *known;      /* keep the request bytes alive */
 } EngineObject;
 
 /* The engine, or NULL and a RuntimeError if it is closed. */
@@ -21,6 +21,9 @@ PyObject *open_lane(PyObject *object, PyObject *args);
 PyObject *closed_lane(PyObject *object, PyObject *args);
 PyObject *more(PyObject *object, PyObject *args);
 PyObject *used(PyObject *object, PyObject *args);
+PyObject *bell(PyObject *object, PyObject *ignored);
+PyObject *turn(PyObject *object, PyObject *args);
+PyObject *turned(PyObject *object, PyObject *ignored);
 
 /* fold.c */
 PyObject *fold(PyObject *module, PyObject *args);

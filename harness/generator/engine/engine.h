@@ -102,8 +102,9 @@ typedef struct Exchange {
     Row row;
     Request request;
     i64 deadline;
-    i64 cancel_after, cancel_at;     /* of one that is to be cancelled: from ready, and when; -1 after: never */
-    size_t heap;                     /* its place in the heap of those, from 1; 0: none */
+    i64 cancel_after;                /* cancelled so long after it was taken up; -1: never */
+    i64 at;                          /* what it waits for in a heap: when it is due or cancelled */
+    size_t heap;                     /* its place there, from 1; 0: in none */
     struct Connection *on;
     struct Lane *lane;
     Query *query;
@@ -113,6 +114,12 @@ typedef struct Exchange {
     Buffer head;
     Rope body, marks;                /* marks: of Mark, one a read */
 } Exchange;
+
+/* See heap.c. */
+typedef struct {
+    Exchange **of;
+    size_t len, cap;
+} Heap;
 
 typedef struct Connection {
     int fd, tried, fault;
@@ -181,6 +188,8 @@ typedef struct Engine {
     char run_id[64];
     size_t run_id_len;
     i64 first_query; /* what ids begin at on the wire */
+    bool traced;     /* each request has a trace context: slo/records/trace_ids.py says which */
+    uint64_t trace_high, trace_low, trace_least;
     unsigned char success[1000];
     char needles[4][64];
     size_t needle_len[4];
@@ -194,6 +203,7 @@ typedef struct Engine {
     pthread_t thread;
     bool thread_started;
     int epoll, timer, command, anchor;
+    int bell;                        /* rings when a measured exchange has ended, for whoever builds the next turn; -1: nobody */
     i64 armed, now, t0, pulse_at, max_duration_at;
     i64 wall_offset, wall_previous, wall_sampled;
     int preferred;
@@ -201,12 +211,14 @@ typedef struct Engine {
     i64 unweighed;                   /* bytes that came since the answers in flight were weighed */
     Connection *all, *idle_top, *idle_bottom, *connecting_first, *connecting_last, *doomed, *graves;
     Exchange *first, *last, *free_exchanges, *wait_first, *wait_last;
-    Exchange **heap;                 /* see cancel.c */
-    size_t heap_len, heap_cap;
+    Heap cancels, turns;             /* turns: of sessions, handed over before they are due */
+    Lane later;                      /* of those turns */
     char *buffer;
 
     /* shared: commands in, counters out */
     atomic_llong cmd_open, cmd_t0, cmd_give_up_status;
+    Exchange *_Atomic given;         /* turns that the thread has not seen yet */
+    atomic_bool turning;             /* more may come */
     atomic_bool cmd_stop, cmd_quit;
     atomic_bool stopped, issued_all, max_duration_hit, over_memory;
     atomic_llong sent, in_flight, aborted, connecting, opened, retried, kernel_reads, user_reads, clock_steps, refused;
@@ -254,10 +266,11 @@ void lanes_run(Engine *e);
 i64 lanes_next(const Engine *e);
 bool lanes_finished(const Engine *e);
 void lane_done(Exchange *x);
+void turns_take(Engine *e);
 
-/* cancel.c */
-void cancel_add(Engine *e, Exchange *x, i64 at);
-void cancel_remove(Engine *e, Exchange *x);
+/* heap.c */
+bool heap_add(Engine *e, Heap *h, Exchange *x, i64 at);
+void heap_remove(Heap *h, Exchange *x);
 
 /* pool.c */
 void pool_send(Engine *e, Exchange *x);
@@ -286,10 +299,12 @@ bool connection_next_address(Engine *e, Connection *c);
 void connection_close(Engine *e, Connection *c);
 
 /* loop.c */
+void exchange_clear(Exchange *x);
 Exchange *exchange_take(Engine *e);
 void exchange_free(Exchange *x);
 i64 exchange_bytes(const Exchange *x);
 bool engine_start(Engine *e);
+void ring(int bell);
 void engine_wake(Engine *e);
 void engine_destroy(Engine *e);
 

@@ -4,6 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void lane_go(Lane *lane, Exchange *x)
+{
+    Engine *e = lane->engine;
+    x->row.phase = lane->phase;
+    x->lane = lane;
+    lane->flying++;
+    atomic_fetch_add_explicit(&e->sent, 1, memory_order_relaxed);
+    pool_send(e, x);
+    i64 flying = atomic_load_explicit(&e->in_flight, memory_order_relaxed);
+    if (flying > e->outstanding_limit && !atomic_load(&e->aborted)) {
+        atomic_store(&e->aborted, flying);
+        atomic_store(&e->stopped, true);
+    }
+}
+
 static void lane_send(Lane *lane, i64 query_id, i64 row, i64 ix, i64 due, Query *query)
 {
     Engine *e = lane->engine;
@@ -15,18 +30,9 @@ static void lane_send(Lane *lane, i64 query_id, i64 row, i64 ix, i64 due, Query 
     x->row.payload_ix = lane->at->payload[ix];
     x->request = lane->at->requests ? lane->at->requests[ix] : e->requests[x->row.payload_ix];
     x->row.due = due;
-    x->row.phase = lane->phase;
-    x->lane = lane;
     x->query = query;
     x->cancel_after = lane->at->cancel ? lane->at->cancel[row] : -1;
-    lane->flying++;
-    atomic_fetch_add_explicit(&e->sent, 1, memory_order_relaxed);
-    pool_send(e, x);
-    i64 flying = atomic_load_explicit(&e->in_flight, memory_order_relaxed);
-    if (flying > e->outstanding_limit && !atomic_load(&e->aborted)) {
-        atomic_store(&e->aborted, flying);
-        atomic_store(&e->stopped, true);
-    }
+    lane_go(lane, x);
 }
 
 /* The stretch after the one at hand, which is used up. False: there is none, or none yet. */
@@ -178,6 +184,30 @@ static void closed_run(Lane *lane)
         lane_dry(lane);
 }
 
+/* -- later turns of sessions: each comes with its request and its due time, before that or late -- */
+
+/* What was given since; also of an engine whose thread is over. */
+void turns_take(Engine *e)
+{
+    for (Exchange *x = atomic_exchange(&e->given, NULL), *next; x; x = next) {
+        next = x->next;
+        if (!heap_add(e, &e->turns, x, x->row.due))
+            exchange_free(x);
+    }
+}
+
+static void turns_run(Engine *e)
+{
+    for (int burst = 0; burst < 64 && e->turns.len && !atomic_load_explicit(&e->stopped, memory_order_relaxed); burst++) {
+        Exchange *x = e->turns.of[0];
+        if (x->at > e->now)
+            return;
+        heap_remove(&e->turns, x);
+        lane_go(&e->later, x);
+        e->now = mono_ns();
+    }
+}
+
 /* -- all lanes -- */
 
 void lane_done(Exchange *x)
@@ -202,6 +232,7 @@ void lanes_start(Engine *e)
 {
     for (int i = 0; i < e->n_lanes; i++)
         e->lanes[i].engine = e;
+    e->later.engine = e; /* open, and measured: zeros */
     if (e->n_lanes == 2 && e->lanes[0].closed && e->lanes[1].closed) {
         e->lanes[1].successor = &e->lanes[0];
         e->lanes[0].predecessor = &e->lanes[1];
@@ -226,6 +257,7 @@ void lanes_run(Engine *e)
         else
             open_run(&e->lanes[i]);
     }
+    turns_run(e);
 }
 
 /* Everything of an open loop was sent. */
@@ -239,7 +271,7 @@ bool lanes_finished(const Engine *e)
 {
     if (atomic_load_explicit(&e->stopped, memory_order_relaxed))
         return true;
-    if (e->t0 == 0)
+    if (e->t0 == 0 || atomic_load(&e->turning) || atomic_load(&e->given) || e->turns.len) /* in this order */
         return false;
     for (int i = 0; i < e->n_lanes; i++) {
         const Lane *lane = &e->lanes[i];
@@ -255,6 +287,8 @@ i64 lanes_next(const Engine *e)
     if (e->t0 == 0 || atomic_load_explicit(&e->stopped, memory_order_relaxed))
         return NEVER;
     i64 next = e->max_duration_at;
+    if (e->turns.len && e->turns.of[0]->at < next)
+        next = e->turns.of[0]->at;
     for (int i = 0; i < e->n_lanes; i++) {
         const Lane *lane = &e->lanes[i];
         i64 at = NEVER;

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 static int add_address(Engine *e, PyObject *item)
 {
@@ -77,12 +78,12 @@ PyObject *set_requests(PyObject *object, PyObject *list)
     Engine *e = engine_of(self);
     if (!e)
         return NULL;
-    if ((!PyList_Check(list) && !PyDict_Check(list)) || self->requests) {
+    if ((!PyList_Check(list) && !PyDict_Check(list)) || (PyDict_Check(list) ? self->known : self->requests)) {
         PyErr_SetString(PyExc_TypeError, "give one list, once");
         return NULL;
     }
     if (PyDict_Check(list)) {
-        self->requests = Py_NewRef(list); /* for as long as there is an engine */
+        self->known = Py_NewRef(list); /* for as long as there is an engine */
         Py_RETURN_NONE;
     }
     /* A tuple of our own: a list could be changed under the engine's thread. */
@@ -331,4 +332,63 @@ PyObject *used(PyObject *object, PyObject *args)
         return NULL;
     Lane *lane = lane_of(e, phase);
     return lane ? Py_BuildValue("LL", atomic_load(&lane->used), atomic_load(&lane->dry)) : NULL;
+}
+
+/* bell() -> a descriptor that can be read when a measured exchange has ended: turns of sessions follow */
+PyObject *bell(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Engine *e = engine_of((EngineObject *)object);
+    if (!e)
+        return NULL;
+    if (e->thread_started || e->bell >= 0) {
+        PyErr_SetString(PyExc_ValueError, "ask for the bell once, before open()");
+        return NULL;
+    }
+    if ((e->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    atomic_store(&e->turning, true);
+    return PyLong_FromLong(e->bell);
+}
+
+/* turn(query_id, sample_ix, payload, due_ns, cancel_ns, (prefix, suffix, head)): one more sample of the measured load, sent
+   when it is due (absolute) or at once; cancel -1: never */
+PyObject *turn(PyObject *object, PyObject *args)
+{
+    Engine *e = engine_of((EngineObject *)object);
+    long long query, sample, payload, due, cancel;
+    Request request;
+    PyObject *words;
+    if (!e || !PyArg_ParseTuple(args, "LLLLLO", &query, &sample, &payload, &due, &cancel, &words)
+        || !read_request(words, &request))
+        return NULL;
+    if (!atomic_load(&e->turning) || query < 0 || sample < 0 || payload < 0) {
+        PyErr_SetString(PyExc_ValueError, "no such turn, or no turn is expected");
+        return NULL;
+    }
+    Exchange *x = calloc(1, sizeof *x);
+    if (!x)
+        return PyErr_NoMemory();
+    exchange_clear(x);
+    x->row.query_id = query;
+    x->row.sample_ix = sample;
+    x->row.payload_ix = payload;
+    x->row.due = due;
+    x->cancel_after = cancel;
+    x->request = request;
+    x->next = atomic_load(&e->given);
+    while (!atomic_compare_exchange_weak(&e->given, &x->next, x))
+        ;
+    engine_wake(e);
+    Py_RETURN_NONE;
+}
+
+/* turned(): no further turn comes */
+PyObject *turned(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Engine *e = engine_of((EngineObject *)object);
+    if (!e)
+        return NULL;
+    atomic_store(&e->turning, false);
+    engine_wake(e);
+    Py_RETURN_NONE;
 }

@@ -26,6 +26,13 @@ Exchange *exchange_take(Engine *e)
         atomic_store(&e->stopped, true);
         return NULL;
     }
+    exchange_clear(x);
+    return x;
+}
+
+/* As new, but for the memory of its buffers. */
+void exchange_clear(Exchange *x)
+{
     Buffer head = x->head;
     Rope body = x->body, marks = x->marks;
     memset(x, 0, sizeof *x);
@@ -38,7 +45,6 @@ Exchange *exchange_take(Engine *e)
     row->head_len = row->body_len = row->n_marks = 0;
     row->status = ST_UNFINISHED;
     row->attempts = 1;
-    return x;
 }
 
 void exchange_free(Exchange *x)
@@ -108,6 +114,8 @@ static bool commands(Engine *e)
     i64 status = atomic_exchange(&e->cmd_give_up_status, -1);
     if (status >= 0)
         give_up(e, (int)status);
+    if (atomic_load_explicit(&e->given, memory_order_relaxed))
+        turns_take(e);
     publish(e);
     return !atomic_load(&e->cmd_quit);
 }
@@ -195,11 +203,17 @@ static void *run(void *argument)
     return NULL;
 }
 
-void engine_wake(Engine *e)
+/* Whoever waits for this eventfd wakes up. */
+void ring(int bell)
 {
     uint64_t one = 1;
-    ssize_t ignored = write(e->command, &one, sizeof one);
+    ssize_t ignored = write(bell, &one, sizeof one);
     (void)ignored;
+}
+
+void engine_wake(Engine *e)
+{
+    ring(e->command);
 }
 
 /* Make what the thread needs and start it. False, with errno, if the system has no more of it. */
@@ -256,6 +270,9 @@ void engine_destroy(Engine *e)
         e->free_exchanges = x->next;
         exchange_free(x);
     }
+    turns_take(e);
+    while (e->turns.len)
+        exchange_free(e->turns.of[--e->turns.len]);
     for (int i = 0; i < e->n_lanes; i++) {
         free(e->lanes[i].release);
         for (Stretch *s; (s = e->lanes[i].at);) {
@@ -271,12 +288,14 @@ void engine_destroy(Engine *e)
         close(e->command);
     if (e->anchor >= 0)
         close(e->anchor);
-    e->epoll = e->timer = e->command = e->anchor = -1;
+    if (e->bell >= 0)
+        close(e->bell);
+    e->epoll = e->timer = e->command = e->anchor = e->bell = -1;
     free(e->buffer);
-    free(e->heap);
+    free(e->cancels.of);
+    free(e->turns.of);
     e->buffer = NULL;
-    e->heap = NULL;
-    e->heap_len = e->heap_cap = 0;
+    e->cancels = e->turns = (Heap){0};
     for (Exchange *x; (x = e->finished);) {
         e->finished = x->next;
         exchange_free(x);

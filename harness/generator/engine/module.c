@@ -21,7 +21,7 @@ static Engine *engine_new(void)
         PyErr_NoMemory();
         return NULL;
     }
-    e->epoll = e->timer = e->command = e->anchor = -1;
+    e->epoll = e->timer = e->command = e->anchor = e->bell = -1;
     e->max_duration = -1;
     e->max_duration_at = NEVER;
     atomic_store(&e->cmd_give_up_status, -1);
@@ -33,17 +33,17 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"addresses", "run_id", "timeout_ns", "connect_timeout_ns", "max_connections",
                             "outstanding_limit", "send_request_id", "stamping", "spin_ns", "held_limit",
-                            "waiting_limit", "highest_fd", "first_query", NULL};
+                            "waiting_limit", "highest_fd", "first_query", "traces", NULL};
     EngineObject *self = (EngineObject *)object;
-    PyObject *addresses;
+    PyObject *addresses, *traces = Py_None;
     const char *run_id;
     Py_ssize_t run_id_len;
     long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30, waiting = 4LL << 30,
               highest_fd = NEVER, first_query = 0;
     int send_id, stamping;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLLL", names, &addresses, &run_id, &run_id_len, &timeout,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|LLLLO", names, &addresses, &run_id, &run_id_len, &timeout,
                                      &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin, &held,
-                                     &waiting, &highest_fd, &first_query))
+                                     &waiting, &highest_fd, &first_query, &traces))
         return -1;
     if (self->engine) {
         PyErr_SetString(PyExc_RuntimeError, "an engine is made once");
@@ -69,6 +69,15 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     e->waiting_limit = waiting;
     e->highest_fd = highest_fd;
     e->first_query = first_query;
+    e->traced = traces != Py_None;
+    if (e->traced) {
+        unsigned long long high, low, least;
+        if (!PyArg_ParseTuple(traces, "KKK", &high, &low, &least))
+            return -1;
+        e->trace_high = high;
+        e->trace_low = low;
+        e->trace_least = least;
+    }
     return add_addresses(e, addresses);
 }
 
@@ -255,6 +264,7 @@ static void release(EngineObject *self)
         free(e);
     }
     Py_CLEAR(self->requests);
+    Py_CLEAR(self->known);
 }
 
 static PyObject *engine_close(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -275,7 +285,8 @@ static PyMethodDef METHODS[] = {
     {"set_requests", set_requests, METH_O, NULL},   {"set_plain", set_plain, METH_VARARGS, NULL},
     {"open_lane", open_lane, METH_VARARGS, NULL},   {"closed_lane", closed_lane, METH_VARARGS, NULL},
     {"more", more, METH_VARARGS, NULL},             {"used", used, METH_VARARGS, NULL},
-    {"open", engine_open, METH_VARARGS, NULL},      {"go", go, METH_VARARGS, NULL},
+    {"bell", bell, METH_NOARGS, NULL},              {"turn", turn, METH_VARARGS, NULL},
+    {"turned", turned, METH_NOARGS, NULL},          {"open", engine_open, METH_VARARGS, NULL},      {"go", go, METH_VARARGS, NULL},
     {"stop", stop, METH_NOARGS, NULL},              {"give_up", give_up, METH_VARARGS, NULL},
     {"collect", collect, METH_VARARGS, NULL},       {"counters", counters, METH_NOARGS, NULL},
     {"state", state, METH_NOARGS, NULL},            {"close", engine_close, METH_NOARGS, NULL},

@@ -95,10 +95,39 @@ static size_t decimal(char *to, i64 value)
     return len;
 }
 
+static uint64_t mixed(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static void hexadecimal(char *to, uint64_t value)
+{
+    for (int i = 15; i >= 0; i--, value >>= 4)
+        to[i] = "0123456789abcdef"[value & 15];
+}
+
+/* The 55 letters of a traceparent, as plimsoll.slo.records.trace_ids makes them. */
+static size_t trace_context(const Engine *e, const Row *row, char *to)
+{
+    uint64_t number = 2 * (uint64_t)(e->first_query + row->query_id) + (row->phase != 0);
+    uint64_t sample = (uint64_t)row->sample_ix * 0xBF58476D1CE4E5B9u;
+    uint64_t high = mixed(e->trace_high + number * 0x9E3779B97F4A7C15u + sample);
+    uint64_t low = mixed(high ^ e->trace_low);
+    memcpy(to, "00-", 3);
+    hexadecimal(to + 3, high);
+    hexadecimal(to + 19, low);
+    to[35] = '-';
+    hexadecimal(to + 36, high ^ low);
+    memcpy(to + 52, (low & 0xFFFFFFFFFFFFFFu) >= e->trace_least ? "-01" : "-00", 3);
+    return 55;
+}
+
 void connection_begin(Engine *e, Connection *c, Exchange *x)
 {
     const Request *r = &x->request;
-    char id[128];
+    char id[256];
     size_t n = 0;
     c->exchange = x;
     x->on = c;
@@ -112,6 +141,13 @@ void connection_begin(Engine *e, Connection *c, Exchange *x)
         id[n++] = '-';
         n += decimal(id + n, x->row.sample_ix);
     }
+    if (e->traced) {
+        if (e->send_request_id) {
+            memcpy(id + n, "\r\ntraceparent: ", 15);
+            n += 15;
+        }
+        n += trace_context(e, &x->row, id + n);
+    }
     connection_write(e, c, r, id, n);
 }
 
@@ -121,7 +157,7 @@ void pool_send(Engine *e, Exchange *x)
     x->deadline = x->row.ready + e->timeout;
     flying_add(e, x);
     if (x->cancel_after >= 0)
-        cancel_add(e, x, x->row.ready + x->cancel_after);
+        heap_add(e, &e->cancels, x, x->row.ready + x->cancel_after);
     Connection *c = e->idle_top;
     if (c) {
         idle_remove(e, c);
@@ -281,9 +317,9 @@ void pool_finish(Engine *e, Exchange *x)
 {
     flying_remove(e, x);
     if (x->heap)
-        cancel_remove(e, x);
+        heap_remove(&e->cancels, x);
     lane_done(x);
-    bool kept;
+    bool kept, rings = e->bell >= 0 && x->lane->phase == 0;
     if (x->row.settled) {
         kept = hand_row(e, x);
         buffer_trim(&x->head, KEEP_HEAD);
@@ -299,6 +335,8 @@ void pool_finish(Engine *e, Exchange *x)
         atomic_store(&e->stopped, true);
     }
     atomic_fetch_sub(&e->in_flight, 1); /* after the hand-over: at 0 everything can be collected */
+    if (rings)
+        ring(e->bell);
 }
 
 /* -- time-outs -- */
@@ -307,8 +345,8 @@ void pool_timers(Engine *e)
 {
     while (e->first && e->first->deadline <= e->now)
         pool_cancel(e, e->first, ST_TIMEOUT, E_TIMEOUT);
-    while (e->heap_len && e->heap[0]->cancel_at <= e->now)
-        pool_cancel(e, e->heap[0], ST_CANCELLED, E_CANCELLED);
+    while (e->cancels.len && e->cancels.of[0]->at <= e->now)
+        pool_cancel(e, e->cancels.of[0], ST_CANCELLED, E_CANCELLED);
     for (Connection *c; (c = e->connecting_first) && c->deadline <= e->now && !c->doomed;) {
         connecting_remove(e, c);
         if (c->tried + 1 < e->n_addresses) {
@@ -332,7 +370,7 @@ i64 pool_next(const Engine *e)
     i64 next = e->first ? e->first->deadline : NEVER;
     if (e->connecting_first && e->connecting_first->deadline < next)
         next = e->connecting_first->deadline;
-    if (e->heap_len && e->heap[0]->cancel_at < next)
-        next = e->heap[0]->cancel_at;
+    if (e->cancels.len && e->cancels.of[0]->at < next)
+        next = e->cancels.of[0]->at;
     return next;
 }

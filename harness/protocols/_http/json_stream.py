@@ -276,18 +276,6 @@ def check_one_choice(fields: Mapping[str, Any], where: str, stream: bool) -> Non
         raise ValueError(f"{named}: {tokens.SEVERAL}")
 
 
-def timing_text(stages: Mapping[str, Any], unit_ms: float = 1.0) -> str:
-    """Stages that a server reports in its own words, in the syntax of Server-Timing; values that are no duration are
-    left out.
-
-    ``unit_ms``: the length of the server's unit in milliseconds.
-    """
-    kept = {
-        name: value * unit_ms for name, value in stages.items() if type(value) in (int, float) and 0 <= value < 1e18
-    }
-    return ", ".join(f"{name};dur={value:.3f}" for name, value in kept.items())
-
-
 def prompt_of(payload: Payload, protocol: str, instead: str = "") -> str:
     """The payload's prompt; the text of its one message where it has messages. ``instead``: what else could be done,
     for the error. Raises HarnessFault.

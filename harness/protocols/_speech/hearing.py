@@ -377,6 +377,58 @@ def put_sounds(exchange: Exchange, sounds: Sequence[Sound]) -> None:
         stamps.audible_ns = held[int(np.searchsorted(ends, heard, side="right")) - 1].t_ns
 
 
+@dataclass(slots=True)
+class Spoken:
+    """How an answer sounds: what came of it, whether that is all, and when it was to fall silent (-1: at its end)."""
+
+    sounds: list[Sound]
+    over: bool = False
+    stop_ns: int = -1
+
+    def done(self, t_ns: int, cancelled: bool) -> None:
+        """The server says that this was all, or that it has stopped."""
+        self.over = True
+        self.stop_ns = t_ns if cancelled and self.stop_ns < 0 else self.stop_ns
+
+    def spoken_over(self, t_ns: int) -> None:
+        """The server says that it hears speech: a player drops what it holds of an answer that has come whole."""
+        self.stop_ns = t_ns if self.over and self.stop_ns < 0 else self.stop_ns
+
+    def played(self, from_ns: int, sounding_ns: int) -> list[tuple[int, int]]:
+        """(begin, end) of each piece as a player at 1x plays it that has sound from ``from_ns`` to ``sounding_ns``."""
+        pieces, end = [(from_ns, sounding_ns)] if sounding_ns > from_ns else [], sounding_ns
+        for sound in self.sounds:
+            begin = max(end, sound.t_ns)
+            end = begin + len(sound.samples) * NS // sound.rate
+            pieces.append((begin, end))
+        if self.stop_ns < 0:
+            return pieces
+        return [(begin, min(end, self.stop_ns)) for begin, end in pieces if begin < self.stop_ns]
+
+
+def put_talk(exchange: Exchange, answers: Sequence[Spoken], interrupts: bool) -> None:
+    """The labels of a turn of a spoken conversation: how long both talked at once (``overlap``, ns), whether the server
+    did not give way (``talked_over``), and how long it went on after the user had begun to speak over the answer before
+    (``barge_in_stop``, ns). ``answers``: first that one's rest. ``interrupts``: the server was to stop.
+    """
+    stamps = exchange.session
+    if stamps is None or stamps.speech_start_ns < 0:
+        return
+    onset, offset = stamps.speech_start_ns, stamps.speech_end_ns
+    if not interrupts:
+        for one in answers:
+            one.stop_ns = -1
+    before = answers[0].played(stamps.media_start_ns, stamps.sounding_ns)
+    own = [piece for one in answers[1:] for piece in one.played(0, -1)]
+    both = sum(max(0, min(end, offset) - max(begin, onset)) for begin, end in (*before, *own))
+    silent = max((end for _, end in before), default=-1)
+    talked_over = silent >= offset or any(begin < offset for begin, _ in own)
+    labels: dict[str, str | int | None] = {"overlap": both, "talked_over": int(talked_over)}
+    if silent > onset:
+        labels["barge_in_stop"] = silent - onset
+    exchange.labels = {**(exchange.labels or {}), **labels}
+
+
 def as_float(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
     """Samples with full scale 1.0."""
     if samples.dtype == np.int16:

@@ -32,7 +32,7 @@ _PROTOCOL, _UNFINISHED = int(Status.PROTOCOL), int(Status.UNFINISHED)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request ready to write: ``prefix + request id + suffix``."""
+    """A request ready to write: ``prefix + request id + suffix``; a trace context goes with the id, or in its place."""
 
     prefix: bytes = field(repr=False)  # it may hold credentials
     suffix: bytes
@@ -193,8 +193,8 @@ class HttpClient:
         length = b"" if not request.body and method in (b"GET", b"HEAD", b"DELETE") else b"%d" % len(request.body)
         framing = b"content-length: %s\r\n" % length if length else b""
         prefix = request.head + b"host: " + self._authority + b"\r\n" + framing
-        if self.target.send_request_id:
-            prefix += b"x-request-id: "
+        if self.target.send_request_id or self.target.traceparent is not None:
+            prefix += b"x-request-id: " if self.target.send_request_id else b"traceparent: "
             suffix = b"\r\n\r\n" + request.body
         else:
             suffix = b"\r\n" + request.body
@@ -223,7 +223,11 @@ class HttpClient:
             await asyncio.sleep(0.001)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
-        exchange.request_id = request_id if self.target.send_request_id else b""
+        exchange.request_id = exchange.traceparent
+        if self.target.send_request_id:
+            exchange.request_id = (
+                request_id + b"\r\ntraceparent: " + exchange.traceparent if exchange.traceparent else request_id
+            )
         exchange.n_in = exchange.request.n_in  # as the source counts it, until the server's usage says better
         exchange.media_ns = exchange.request.media_ns
         exchange.on_wire = True

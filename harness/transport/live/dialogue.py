@@ -87,6 +87,19 @@ class Dialogue(Protocol):
         ...
 
 
+class Converser(Dialogue, Protocol):
+    """A dialogue whose turns may follow each other on one connection: as it is set up, it ``converses`` or doesn't.
+    ``deaf``: why nobody can speak over its answers; "": they can.
+    """
+
+    converses: bool
+    deaf: str
+
+    def sounds(self, message: bytes) -> int:
+        """How long this message's audio plays, in ns; -1: a new answer begins. Hot, like ``hear``."""
+        ...
+
+
 def messages_of(exchange: Exchange) -> list[tuple[int, bytes, bool]]:
     """(arrival ns, data, whether it is text) of each message of a session."""
     texts = exchange.session.texts if exchange.session is not None else bytearray(len(exchange.mark_end))

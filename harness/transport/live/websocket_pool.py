@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from websockets.client import ClientProtocol
@@ -23,7 +24,7 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.endpoint import Endpoint, locate, origin_of
 from plimsoll.harness.transport.live.dialogue import Dialogue, Script
 from plimsoll.harness.transport.live.flights import Flights
-from plimsoll.harness.transport.live.websocket_session import MAX_BODY, Prepared, Session, frame_of
+from plimsoll.harness.transport.live.websocket_session import MAX_BODY, Prepared, Session, Talk, frame_of
 from plimsoll.harness.transport.stream import Readers
 from plimsoll.harness.wire.headers import header_error
 from plimsoll.scenarios.samples.payload import Payload
@@ -74,10 +75,56 @@ class WebSocketClient:
         if script.clip is not None:
             stamps.slice = script.clip.slice
         self._flights.add(exchange, self.target.timeout_ns)
-        if len(self._sessions) < self._limit:
+        talk: Talk | None = exchange.request.talk
+        if talk is not None and talk.session is not None:
+            self._go_on(talk, talk.session, exchange)
+        elif len(self._sessions) < self._limit:
             self._start(exchange)
         else:
             self._waiting.append(exchange)
+
+    # -- conversations: turns that follow each other on one connection ----------------------------------------------
+
+    @property
+    def converses(self) -> bool:
+        return getattr(self.dialogue, "converses", False)
+
+    def follow(self, request: Prepared, before: Exchange | None, cut_ns: int) -> Prepared:
+        """The request as the turn after ``before`` (None: the first one), whose own answer is spoken over ``cut_ns``
+        after its first sound (-1: it is heard out).
+        """
+        return replace(request, talk=Talk() if before is None else before.request.talk, cut_ns=cut_ns)
+
+    def leave(self, exchange: Exchange) -> None:
+        """No turn comes after this one."""
+        talk: Talk = exchange.request.talk
+        session, talk.session = talk.session, None
+        if session is not None and session in self._sessions:
+            session.close()
+            self.gone(session)
+
+    def _go_on(self, talk: Talk, session: Session, exchange: Exchange) -> None:
+        if session.lost is None:
+            session.take(exchange)
+            return
+        talk.session = None
+        self.cancel(exchange, *session.lost)
+
+    def turned(self, exchange: Exchange, heard_ns: int) -> None:
+        """A turn is over, or its answer takes so long to be heard, which is not the server's time either."""
+        if heard_ns:
+            self._flights.allow(exchange, heard_ns)
+        else:
+            self._flights.land(exchange)
+
+    def gone(self, session: Session) -> None:
+        """A connection is no more: the longest waiting exchanges get its place."""
+        self._sessions.discard(session)
+        while self._waiting and len(self._sessions) < self._limit:
+            waiting = self._waiting.popleft()
+            if waiting.on_wire:
+                self._waits.add(self.clock.now_ns() - waiting.ready_ns)
+                self._start(waiting)
 
     def _start(self, exchange: Exchange) -> None:
         session = Session(self, exchange, self.clock.now_ns())
@@ -109,6 +156,8 @@ class WebSocketClient:
         found = list(script.headers)
         if exchange.request_id:
             found.append(("x-request-id", exchange.request_id.decode()))
+        if exchange.traceparent:
+            found.append(("traceparent", exchange.traceparent.decode()))
         return found
 
     def begun(self, exchange: Exchange) -> None:
@@ -116,14 +165,10 @@ class WebSocketClient:
         self._flights.allow(exchange, exchange.request.script.closing_ns)
 
     def over(self, session: Session, exchange: Exchange) -> None:
-        """A session ended: the longest waiting exchange gets its place."""
+        """A session ended."""
         self._sessions.discard(session)
         self._flights.land(exchange)
-        while self._waiting and len(self._sessions) < self._limit:
-            waiting = self._waiting.popleft()
-            if waiting.on_wire:
-                self._waits.add(self.clock.now_ns() - waiting.ready_ns)
-                self._start(waiting)
+        self.gone(session)
 
     def settle(self, exchange: Exchange) -> None:
         self.dialogue.settle(exchange)

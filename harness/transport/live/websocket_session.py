@@ -8,7 +8,7 @@ dialogue's business, after the session, but for the few bytes that say "ready" a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus
@@ -21,7 +21,7 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.secrecy.redaction import cut
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.endpoint import Endpoint, was_reset
-from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, READY, Dialogue, Message, Script
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, READY, Converser, Dialogue, Message, Script
 from plimsoll.harness.transport.live.player import Player
 from plimsoll.harness.transport.stream import Readers, Stream
 from plimsoll.slo.records.records import Status
@@ -59,22 +59,42 @@ class Owner(Protocol):
         """The session is ready and its script begins."""
         ...
 
+    def turned(self, exchange: Exchange, heard_ns: int) -> None:
+        """A turn of a conversation: its answer came and takes so long to be heard; 0: it is over."""
+        ...
+
+    def gone(self, session: Session) -> None:
+        """A connection that nobody waits for is no more."""
+        ...
+
     def over(self, session: Session, exchange: Exchange) -> None:
         """The session has ended; status, error and stamps are on the exchange."""
         ...
+
+
+class Talk:
+    """A conversation of several turns: the connection that holds it, None while there is none."""
+
+    __slots__ = ("session",)
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A session ready to play: the script, and its messages as wire bytes.
 
-    Masks are random, so only scripts compare.
+    Masks are random, so only scripts compare. ``talk``: the conversation that it is a turn of, if any; ``cut_ns``: so
+    long after the first sound of its answer the next turn speaks over it (-1: it hears the answer out).
     """
 
     script: Script = field(repr=False)
     opening: bytes = field(repr=False, compare=False)
     frames: tuple[bytes, ...] = field(repr=False, compare=False)
     closing: bytes = field(repr=False, compare=False)
+    talk: Talk | None = field(default=None, repr=False, compare=False)
+    cut_ns: int = -1
 
     @property
     def n_in(self) -> int:
@@ -95,19 +115,26 @@ class Session:
     """One session: a stream, the library's protocol, a player and the exchange that it is all for."""
 
     __slots__ = (
+        "_answered",
         "_client",
         "_closed",
+        "_first_sound_ns",
         "_fragment_text",
         "_fragments",
+        "_fresh",
+        "_headers",
         "_opening_ns",
         "_player",
         "_pongs",
         "_prepared",
         "_protocol",
+        "_sounding_ns",
         "_stream",
+        "_taken_ns",
         "connected",
         "deadline_ns",
         "exchange",
+        "lost",
         "upgraded",
     )
 
@@ -126,6 +153,14 @@ class Session:
         self._pongs = 0  # bytes of them since everything written was last taken
         self.connected = False
         self.upgraded = False
+        self.lost: tuple[int, str] | None = None  # how the connection ended between two turns
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._taken_ns = 0  # audio written in the turns before
+        # Of the answer to this turn: whether it has begun, its first sound, when it will have been played, and whether
+        # all of it came.
+        self._fresh, self._first_sound_ns, self._sounding_ns, self._answered = True, -1, -1, False
+        if self._prepared.talk is not None:
+            self._prepared.talk.session = self
 
     def connect(self) -> None:
         self._stream.connect()
@@ -152,37 +187,40 @@ class Session:
 
     def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None:
         exchange = self.exchange
-        if exchange is None:
+        if self._over():
             return
-        # A server that speaks first, such as one of gRPC: no answer is older than what it answers.
-        t_ns = max(t_ns, exchange.sent_ns)
-        if not kernel:
-            exchange.stamp = 1
-        if exchange.first_byte_ns < 0:
-            exchange.first_byte_ns = t_ns
-        exchange.bytes_in += len(data)
+        if exchange is not None:
+            # A server that speaks first, such as one of gRPC: no answer is older than what it answers.
+            t_ns = max(t_ns, exchange.sent_ns)
+            if not kernel:
+                exchange.stamp = 1
+            if exchange.first_byte_ns < 0:
+                exchange.first_byte_ns = t_ns
+            exchange.bytes_in += len(data)
         protocol = self._protocol
         protocol.receive_data(bytes(data))
         answers = protocol.data_to_send()  # pongs, and the echo of a close
         if answers:
             self._answer(b"".join(answers), t_ns)
-            if self.exchange is None:
+            if self._over():
                 return
         for event in protocol.events_received():
-            if self.exchange is None:
+            if self._over():
                 return
             if type(event) is Frame:
                 self._on_frame(event, t_ns)
             else:
                 self._on_response(event, t_ns)
-        if self.exchange is not None and self.upgraded and protocol.parser_exc is not None:
+        if not self._over() and self.upgraded and protocol.parser_exc is not None:
             self._end(_PROTOCOL, f"broken WebSocket framing: {protocol.parser_exc}", t_ns)
-        if self.exchange is not None and not self.upgraded and protocol.handshake_exc is not None:
+        if not self._over() and not self.upgraded and protocol.handshake_exc is not None:
             self._end(_PROTOCOL, f"no answer to a WebSocket handshake: {protocol.handshake_exc}", t_ns)
 
+    def _over(self) -> bool:
+        return self._closed
+
     def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
-        exchange = self.exchange
-        if exchange is None:
+        if self._closed:
             return
         if not connected:
             self._end(_CONNECT, reason or "the connection was closed", t_ns)
@@ -207,6 +245,7 @@ class Session:
         exchange.code = event.status_code
         exchange.headers_ns = t_ns
         exchange.headers = [(name.lower().encode(), value.encode()) for name, value in event.headers.raw_items()]
+        self._headers = exchange.headers
         failure = self._protocol.handshake_exc
         if failure is not None:  # the state says less: a close may have come in the same read
             self._refused(event, failure, t_ns)
@@ -290,8 +329,10 @@ class Session:
             self._end(_PROTOCOL, f"the server sent {text_of} in one session", t_ns)
             return
         said = self._client.dialogue.hear(exchange, message, text)
+        if self._prepared.talk is not None and text:
+            self._listen(exchange, message, t_ns)
         if said == DONE:
-            self._end(_OK, None, t_ns)
+            self._end(_OK, None, t_ns) if self._prepared.talk is None else self._hear_out(exchange, t_ns)
         elif said == READY:
             if self._player is None:
                 self._begin(t_ns)
@@ -308,6 +349,53 @@ class Session:
         when = "" if said_all else " before everything was sent"
         text = f"the server closed the session{when}: {code}" + (f" {reason}" if reason else "")
         self._end(_REFUSED if code in _OVERLOADED else _PROTOCOL, text, t_ns)
+
+    # -- a conversation: turns on one connection ------------------------------------------------------------------
+
+    def take(self, exchange: Exchange) -> None:
+        """The next turn: the microphone is on at once."""
+        self.exchange, self._prepared, exchange.context = exchange, exchange.request, self
+        exchange.code, exchange.headers = 101, self._headers
+        stamps = exchange.session
+        assert stamps is not None
+        now = self._client.clock.now_ns()
+        stamps.follows, stamps.taken_before_ns = True, self._taken_ns
+        if self._sounding_ns > now or (self._first_sound_ns >= 0 and not self._answered):
+            stamps.sounding_ns, stamps.under_way = self._sounding_ns, not self._answered
+        self._fresh, self._first_sound_ns, self._sounding_ns, self._answered = False, -1, -1, False
+        exchange.sent_ns = now
+        self._begin(now)
+
+    def _listen(self, exchange: Exchange, message: bytes, t_ns: int) -> None:
+        """Play what comes, as it comes."""
+        sound_ns, stamps = cast(Converser, self._client.dialogue).sounds(message), exchange.session
+        if sound_ns < 0:
+            self._fresh, self._first_sound_ns, self._sounding_ns = True, -1, -1
+        elif sound_ns and self._fresh and stamps is not None:
+            if self._first_sound_ns < 0 and t_ns >= stamps.speech_end_ns:  # an answer to half a question is none
+                self._first_sound_ns = t_ns
+                if self._prepared.cut_ns >= 0:
+                    at_ns = t_ns + self._prepared.cut_ns
+                    self._client.clock.wake_at(at_ns, lambda: self._cut(exchange, at_ns))
+            self._sounding_ns = max(self._sounding_ns, t_ns) + sound_ns
+
+    def _cut(self, exchange: Exchange, at_ns: int) -> None:
+        """The user speaks over the answer: for this turn it is over."""
+        if self.exchange is exchange and exchange.session is not None and self._first_sound_ns >= 0:
+            exchange.session.cut = True
+            self._end(_OK, None, at_ns)
+
+    def _hear_out(self, exchange: Exchange, t_ns: int) -> None:
+        """All of the answer came: the turn is over once it has been played."""
+        end_ns = max(t_ns, self._sounding_ns)
+        if self._answered:
+            return
+        self._answered = True
+        if end_ns == t_ns:
+            self._end(_OK, None, t_ns)
+            return
+        self._client.turned(exchange, end_ns - t_ns)
+        self._client.clock.wake_at(end_ns, lambda: self._end(_OK, None, end_ns) if self.exchange is exchange else None)
 
     # -- ending -------------------------------------------------------------------------------------------------
 
@@ -326,6 +414,10 @@ class Session:
     def _end(self, status: int, error: str | None, t_ns: int) -> None:
         exchange = self.exchange
         if exchange is None:
+            if not self._closed:
+                self.lost = status, f"{error} (between two turns)"
+                self.close()
+                self._client.gone(self)
             return
         self.exchange = None
         exchange.context = None
@@ -333,6 +425,12 @@ class Session:
         exchange.error = error
         exchange.done_ns = t_ns
         self._put_sending(exchange)
+        if status == _OK and self._prepared.talk is not None:
+            self._player = None
+            self._client.turned(exchange, 0)
+            return
+        if self._prepared.talk is not None:
+            self._prepared.talk.session = None
         self.close()
         self._client.over(self, exchange)
 
@@ -343,8 +441,10 @@ class Session:
         player.stop()
         stamps.input_end_ns = player.ended_ns
         stamps.unsent_bytes = player.most_unsent
-        if self._prepared.script.frame_ns >= 0:
+        script = self._prepared.script
+        if script.frame_ns >= 0:
             stamps.frame_lag_ns = player.lag_ns
+            self._taken_ns += min(len(player.lag_ns) * script.frame_ns, script.closing_ns)
 
     def close(self) -> None:
         """Say goodbye if a session stands, and close at once: nothing stays open, and nothing is held in a circle."""

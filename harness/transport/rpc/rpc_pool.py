@@ -147,7 +147,15 @@ class GrpcClient:
         return getattr(self._dialect, "response", None)
 
     def settle(self, exchange: Exchange) -> None:
-        """Decode the header blocks, judge the call, and let the dialect read its messages."""
+        """Judge the call, and let the dialect read its messages."""
+        self.judge(exchange)
+        self._dialect.settle(exchange)
+
+    def judge(self, exchange: Exchange) -> None:
+        """Decode the header blocks, if they are not yet, and judge the call by them."""
+        known = exchange.code >= 0 or exchange.status != _OK
+        if known and exchange.headers and all(name for name, _ in exchange.headers):
+            return  # as soon as it had ended
         many = exchange.request.call.server_streaming
         found, exchange.headers = exchange.headers, []
         http_status = -1
@@ -163,7 +171,6 @@ class GrpcClient:
             if exchange.status == _OK:
                 exchange.status, exchange.error = _PROTOCOL, str(error)
         judge(exchange, http_status, many)
-        self._dialect.settle(exchange)
 
     def is_page(self, exchange: Exchange) -> bool:
         """The headers that came are a web server's or a proxy's. Only asked when a body is no gRPC."""

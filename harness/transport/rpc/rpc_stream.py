@@ -29,6 +29,7 @@ MAX_BLOCKS = 32
 _HALF_CLOSE = bytes(bytearray(b"half-close"))
 #: The request id's header up to its length, as a literal without indexing.
 _REQUEST_ID = b"\x00\x0cx-request-id"
+_TRACEPARENT = b"\x00\x0btraceparent\x37"  # 55 bytes follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class Call:
                 if size < 127
                 else literal("x-request-id", exchange.request_id)
             )
+        if exchange.traceparent:
+            block += _TRACEPARENT + exchange.traceparent
         self._sending, stamp, exchange.bytes_out = session.begin(self, block, prepared.opening, prepared.whole)
         if exchange.sent_ns < 0:
             exchange.sent_ns = stamp
@@ -182,6 +185,8 @@ class Call:
             self.finish(_PROTOCOL, f"the server sent more than {MAX_BLOCKS} header blocks for one call", t_ns)
         elif end:
             self._ended(exchange, t_ns)
+        elif exchange.watch is not None:
+            exchange.watch(exchange)
 
     def on_data(self, data: memoryview, end: bool, t_ns: int) -> None:
         exchange = self.exchange
@@ -201,6 +206,8 @@ class Call:
                 self._hear(exchange, heard, before, t_ns)
         if end and self.exchange is not None:
             self._ended(exchange, t_ns)
+        elif exchange.watch is not None and self.exchange is not None:
+            exchange.watch(exchange)
 
     def _arrived(self, exchange: Exchange, size: int, t_ns: int) -> None:
         exchange.bytes_in += size

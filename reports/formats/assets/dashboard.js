@@ -5,7 +5,19 @@
   const tip = document.querySelector(".tip");
   const lost = document.getElementById("lost");
   const link = document.getElementById("link");
-  let final = false;
+  let final = false, report = "";
+
+  // Nobody answers for long after the verdict, so the report is kept here and its link goes on.
+  const keep = async () => {
+    const link = document.getElementById("report");
+    if (!link) return;
+    if (!report) {
+      const answer = await fetch("report.html");
+      if (!answer.ok) return;
+      report ||= URL.createObjectURL(await answer.blob());
+    }
+    document.getElementById("report").href = report;
+  };
 
   const readOuts = () => {
     const script = document.createElement("script");
@@ -30,6 +42,7 @@
     const top = main.querySelector('[data-part="top"]');
     document.title = top.dataset.title;
     final = top.dataset.final === "yes";
+    keep().catch(() => {});
   };
 
   const connected = (yes) => {
@@ -40,6 +53,7 @@
 
   final = main.querySelector('[data-part="top"]').dataset.final === "yes";
   readOuts();
+  keep().catch(() => {});
   const open = () => {
     const events = new EventSource("events");
     events.onopen = () => connected(true);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.scenarios.plan.blocks import cut
 from plimsoll.scenarios.plan.habits import ClientSection
 from plimsoll.slo.records.records import Phase, Status
+from plimsoll.slo.records.trace_ids import TraceIds, again
 from tests.spine.issue.test_issuer import MS, S, open_plan
 from tests.virtual_time import VirtualClient, VirtualClock
 
@@ -29,10 +31,12 @@ class Server(VirtualClient):
         self._script, self._tries = script, dict[int, int]()
         self.dropped: list[Exchange] = []
         self.headers: list[tuple[bytes, bytes]] = []
+        self.traces: list[bytes] = []
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
         k = self._tries[exchange.query_id] = self._tries.get(exchange.query_id, -1) + 1
         first, done, how = self._script(exchange.query_id, k)
+        self.traces.append(exchange.traceparent)
         super().send(exchange, request_id)
 
         def begin() -> None:
@@ -80,7 +84,7 @@ class World:
     def run(self) -> World:
         self.issuer.start(self.t0)
         self.clock.run(self.t0 + 3600 * S)
-        settle = self.habits.after(self.habits.settle)
+        settle = self.habits.after(self.habits.settle, self.server.settle)
         for row in self.rows:
             settle(row)
         assert not self.issuer.in_flight
@@ -94,6 +98,15 @@ class World:
     def attempts(self) -> list[Exchange]:
         found = [row for row in self.rows if row.phase == Phase.ATTEMPT]
         return sorted(found, key=lambda row: (row.query_id, (row.labels or {})["attempt"]))
+
+
+def test_each_attempt_is_a_span_of_its_own_in_the_requests_trace() -> None:
+    world = World(failing(2), retry=retry())
+    load = world.issuer._load
+    world.issuer._load = replace(load, traces=TraceIds.of("run", 1.0))
+    world.run()
+    first = TraceIds.of("run", 1.0).header(0, 0, False)
+    assert world.server.traces == [first, again(first, 1), again(first, 2)]
 
 
 def failing(times: int) -> Callable[[int, int], Answer]:

@@ -37,7 +37,7 @@ def streamed(n: int = 1, **columns: object) -> Records:
         "connect_ns": 500_000, "n_out": 3, "n_in": 5, "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
         "labels": {
             "tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n, "cached_tokens": [2] * n,
-            "degraded": [1] * n,
+            "degraded": [1] * n, "barge_in_stop": [9] * n, "overlap": [8] * n, "talked_over": [1] * n,
         },
     }  # fmt: skip
     return from_columns(n, **(good | columns))  # type: ignore[arg-type]
@@ -147,6 +147,7 @@ class TestConformance:
         ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
         ("reader_in_time", [1.0]), ("attempts_per_request", [3]), ("retried", [1]), ("hedge_wins", [1]),
         ("wasted_tokens", [7]), ("cached_share", [0.4]), ("degraded", [1]),
+        ("barge_in_stop", [9]), ("overlap", [8]), ("talked_over", [1]),
     ],
 )  # fmt: skip
 def test_each_formula_on_one_request(name: str, expected: list[float]) -> None:

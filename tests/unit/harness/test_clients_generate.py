@@ -19,7 +19,7 @@ from plimsoll.harness.protocols.tgi import tgi_dialect
 from plimsoll.harness.protocols.triton_generate import triton_dialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.slo.metrics.anatomy import parse
+from plimsoll.slo.metrics.stages import parse
 from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 

@@ -174,6 +174,26 @@ def test_a_good_stream_gives_times_tokens_and_success() -> None:
     assert x.server_timing == "queue;dur=2, run;dur=3"
 
 
+VLLM = {"queue_time_ms": 1.25, "time_to_first_token_ms": 30, "generation_time_ms": 9.5, "mean_itl_ms": 2}
+LLAMA = {"prompt_n": 3, "prompt_ms": 30, "predicted_ms": 9.5, "predicted_per_second": 1e9}
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ({**USAGE, "metrics": VLLM}, "queue;dur=1.250, prefill;dur=30.000, decode;dur=9.500"),
+        ({**USAGE, "timings": LLAMA}, "prefill;dur=30.000, decode;dur=9.500"),
+        ({**USAGE, "metrics": {"queue_time_ms": None, "generation_time_ms": -1}}, "header;dur=1"),
+        ({**USAGE, "metrics": [1], "timings": 7}, "header;dur=1"),
+        ({**USAGE, "metrics": VLLM, "server_timing": "a;dur=1"}, "a;dur=1"),
+    ],
+)
+def test_what_servers_say_of_a_request_in_their_own_words_is_its_stages(last: dict[str, Any], told: str) -> None:
+    reads = sse(chunk({"content": "a"}), chunk({}, "stop"), last, "[DONE]")
+    x = settled(finished(reads, headers=[(b"server-timing", b"header;dur=1")]))
+    assert (x.status, x.server_timing) == (Status.OK, told)
+
+
 def test_reasoning_is_a_token_but_not_an_answer() -> None:
     reads = sse(chunk(ROLE), chunk({"reasoning": "h"}), chunk({"content": "a"}), chunk({}, "stop"), "[DONE]")
     x = settled(finished(reads))

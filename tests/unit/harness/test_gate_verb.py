@@ -10,7 +10,9 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.verbs.gate import _judge_again
+from plimsoll.slo.records.trace_ids import TraceIds
 from tests.e2e.plimsoll import plimsoll_here
+from tests.spine.records.test_spans import otlp, span
 from tests.unit.harness.sealed_runs import sealed_run
 
 STOPPED = "the run was interrupted before its end. What was measured until then is kept, and decides nothing: let the next run come to its end"  # noqa: E501
@@ -30,6 +32,40 @@ def test_a_gate_without_objectives_is_a_mistake_and_a_report_without_is_not(tmp_
     with pytest.raises(HarnessFault, match="no objective to judge by"):  # vLLM's limits only say what good is
         _judge_again(run, Asked(goodput="ttft:200"), [], as_json=False)
     assert _judge_again(run, Asked(), [], as_json=False, rewrite=True) == 0
+
+
+def test_an_address_of_traces_is_refused_where_there_are_none_and_where_it_names_none(tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    with pytest.raises(HarnessFault) as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, trace_url="http://jaeger/trace/")
+    assert [text.split(":")[0] for text in caught.value.errors] == ["--trace-url", "--trace-url"]
+    said = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**said, "traceparent": 0.01}))
+    _judge_again(run, Asked(), [], as_json=False, rewrite=True, trace_url="http://jaeger/trace/{trace_id}")
+    found = json.loads((run / "report.json").read_text())["slowest"]
+    assert found["trace_url"] == "http://jaeger/trace/{trace_id}"
+    assert f"http://jaeger/trace/{found['latency'][0]['trace_id']}" in (run / "report.html").read_text()
+
+
+def test_spans_are_the_stages_of_a_report_and_those_of_another_run_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, spans = sealed_run(tmp_path / "r"), tmp_path / "spans.jsonl"
+    spans.write_bytes(otlp(span("ab" * 16, "a", "", "handle", 0, 5_000_000)))
+    with pytest.raises(HarnessFault, match="carried no trace context"):
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans)
+    said = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**said, "traceparent": 0.01}))
+    with pytest.raises(HarnessFault, match="none of its 1 traces is of a request"):
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans)
+    with pytest.raises(HarnessFault, match="can't be read"):
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=tmp_path / "nowhere")
+    own = [TraceIds.of(said["run_id"], 1.0).header(query, 0, False)[3:35].decode() for query in range(40)]
+    spans.write_bytes(b"\n".join(otlp(span(trace, "a", "", "handle", 0, 5_000_000)) for trace in own))
+    assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans) == 0
+    assert "stages of 40 of 40 requests" in capsys.readouterr().err
+    anatomy = json.loads((run / "report.json").read_text())["anatomy"]
+    assert (anatomy["n"], anatomy["bands"][0]["stages"][0]["ns"]) == (40, 5_000_000)
 
 
 def test_two_documents_for_standard_output_are_refused(tmp_path: Path) -> None:

@@ -401,3 +401,17 @@ def test_without_audio_and_a_transcript_it_needs_accuracy_mode(source: Source | 
 def test_other_objectives_on_answers_still_need_accuracy_mode() -> None:
     (error,) = errors(Run(Source([CLIP])), "accuracy(wer) <= 5%", "accuracy(exact_match) >= 90%")
     assert error.startswith("accuracy(exact_match) >= 90%: the run keeps no answers")
+
+
+def traceparent(given: object, **target: object) -> float | None:
+    """What a run with this option, and more of the target, does."""
+    flags = {"url": "http://127.0.0.1:1", "options": {} if given is None else {"traceparent": given}, **target}
+    return prepare(None, flags, [], [], None, command=["plimsoll", "run"]).job.target.traceparent
+
+
+def test_requests_carry_a_trace_context_unless_the_run_says_otherwise() -> None:
+    assert [traceparent(said) for said in (None, "10%", 0.25, 0, False)] == [0.01, 0.1, 0.25, 0.0, None]
+    assert traceparent(None, headers={"TraceParent": "00-1-2-01"}) is None
+    for wrong in ("much", "101%", -1):
+        with pytest.raises(HarnessFault, match=r"--option traceparent: .* is no share of requests"):
+            traceparent(wrong)

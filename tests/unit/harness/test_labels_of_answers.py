@@ -46,6 +46,26 @@ def test_a_header_is_the_first_of_its_name_and_a_trailer_the_last() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("Bearer abcDEF123456789.-_", "[redacted]"),
+        ("by eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln via a", "by [redacted] via a"),
+        ("sk-proj-0123456789abcdef", "[redacted]"),
+        ("AKIA0123456789ABCDEF", "[redacted]"),
+        ("Basic dXNlcjpwYXNzd29yZA==", "[redacted]"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("basic auth backend", "basic auth backend"),
+        ("pod-7f9c8b-xk2lp.eu-west-1", "pod-7f9c8b-xk2lp.eu-west-1"),
+        ("7c1d7f6e-2b0a-4a55-9d0c-0b1f5c2d3e4f", "7c1d7f6e-2b0a-4a55-9d0c-0b1f5c2d3e4f"),
+    ],
+)
+def test_what_looks_like_a_credential_is_masked_whosever_it_is_and_names_of_backends_are_not(
+    value: str, kept: str
+) -> None:
+    assert said(finished([b"{}"], headers=[(b"x-by", value.encode())]), "header x-by") == kept
+
+
+@pytest.mark.parametrize(
     ("fallback", "value", "told"),
     [
         ("header x-fallback", "yes", 1), ("header x-fallback", "false", 0), ("header x-fallback", "0", 0),

@@ -523,3 +523,15 @@ def test_promises_that_were_edited_are_refused_with_the_way_on(tmp_path: Path) -
     (run / "promises.json").write_text(text.replace("p99", "p50"))
     with pytest.raises(HarnessFault, match=r"not the one that the run was sealed with .* with --slo"):
         kept(open_sealed(run))
+
+
+def test_any_seed_that_a_scenario_may_have_can_be_read_again_and_no_larger_one(tmp_path: Path) -> None:
+    run = open_loop(tmp_path / "r")
+    held = json.loads((run / "manifest.json").read_text())
+    for seed, fits in (((1 << 64) - 1, True), (1 << 64, False)):
+        (run / "manifest.json").write_text(json.dumps(held | {"seed": seed}))
+        if fits:
+            assert open_sealed(run).manifest["seed"] == seed
+        else:
+            with pytest.raises(HarnessFault, match=r"seed of manifest\.json is '18446744073709551616'"):
+                open_sealed(run)

@@ -57,7 +57,7 @@ class Doubling:
             raise KeyError("surprise")
         return values
 
-    def forward(self, samples: Sequence[Any]) -> Sequence[Any]:
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[Any]:
         self.batches.append(list(samples))
         self.entered.release()
         assert self.gate.wait(10)
@@ -222,6 +222,7 @@ def test_the_stages_are_those_of_the_request_and_add_up_to_its_time() -> None:
             "preprocess",
             "preprocess.read",
             "inference",
+            "inference.dispatch",
             "inference.forward",
             "postprocess",
             "postprocess.write",

@@ -41,7 +41,7 @@ def samples_of(model: Embedder, texts: list[str]) -> list[Any]:
 
 
 def embed(model: Embedder, texts: list[str]) -> npt.NDArray[np.float32]:
-    (tensor,) = model.postprocess(model.forward(samples_of(model, texts)), Stages())
+    (tensor,) = model.postprocess(model.forward(samples_of(model, texts), Stages()), Stages())
     assert (tensor.name, tensor.datatype, tensor.data.dtype) == ("embedding", "FP32", np.float32)
     return tensor.data
 
@@ -88,9 +88,9 @@ def test_a_text_has_the_same_vector_in_any_company(model: Embedder) -> None:
     ]
     texts = [" ".join(rng.choice(known, size)) for size in rng.integers(1, 70, 60)]
     samples = samples_of(model, texts)
-    alone = [model.forward([sample])[0] for sample in samples]
+    alone = [model.forward([sample], Stages())[0] for sample in samples]
     for size in (2, 7, 32, 60):
-        together = [row for at in range(0, 60, size) for row in model.forward(samples[at : at + size])]
+        together = [row for at in range(0, 60, size) for row in model.forward(samples[at : at + size], Stages())]
         assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
     assert np.abs(alone).max() < 2**24
 
@@ -103,15 +103,15 @@ def test_a_batch_of_long_texts_is_computed_in_groups_of_like_length(model: Embed
     assert len(groups) == 2
     texts = ["ship " * 300] * 25 + ["cargo"]
     assert len(_groups(range(25), [300] * 25)) == 2
-    together = model.forward(samples_of(model, texts))
-    assert np.array_equal(together[25], model.forward(samples_of(model, ["cargo"]))[0])
+    together = model.forward(samples_of(model, texts), Stages())
+    assert np.array_equal(together[25], model.forward(samples_of(model, ["cargo"]), Stages())[0])
     assert all(np.array_equal(row, together[0]) for row in together[:25])
 
 
 def test_sums_stay_exact_at_the_longest_text(model: Embedder) -> None:
     long, short = samples_of(model, ["ship " * MAX_WORDS, "a short text"])
-    (alone,) = model.forward([long])
-    together = model.forward([short, long, short])
+    (alone,) = model.forward([long], Stages())
+    together = model.forward([short, long, short], Stages())
     assert np.array_equal(alone, together[1])
     assert np.abs(alone).max() < 2**24
     with pytest.raises(RequestError, match=f"has {MAX_WORDS + 1} words, the limit is {MAX_WORDS}"):
@@ -127,7 +127,7 @@ def test_the_seed_makes_the_model(model: Embedder) -> None:
 def test_the_parts_of_the_stages_are_timed(model: Embedder) -> None:
     stages = Stages()
     samples = model.preprocess({"text": bytes_tensor("text", [b"a", b"b"])}, stages)
-    model.postprocess(model.forward(samples), stages)
+    model.postprocess(model.forward(samples, Stages()), stages)
     assert list(stages.spans_ns) == ["preprocess.split", "preprocess.hash", "postprocess.normalise"]
 
 

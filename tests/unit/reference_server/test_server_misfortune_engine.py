@@ -39,7 +39,7 @@ from plimsoll.reference_server.misfortune.levers import (
 from plimsoll.reference_server.seams.models import Chunk
 from plimsoll.reference_server.service.service import Canary
 from plimsoll.reference_server.transports.http_calls import Drip
-from plimsoll.reference_server.values.durations import Startup
+from plimsoll.reference_server.values.durations import Stages, Startup
 from plimsoll.reference_server.values.errors import ConfigError, RequestError
 from plimsoll.reference_server.values.timetable import DeadlineWheel, Fire
 from tests.scripted_runner import ScriptedRunner
@@ -137,7 +137,7 @@ class Doubling:
     def preprocess(self, tensors: Any, stages: Any) -> Sequence[Any]:
         return [1]
 
-    def forward(self, samples: Sequence[Any]) -> Sequence[Any]:
+    def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[Any]:
         return [2 * sample for sample in samples]
 
     def postprocess(self, results: Sequence[Any], stages: Any) -> Sequence[Any]:
@@ -147,7 +147,7 @@ class Doubling:
 def test_a_batch_waits_for_its_straggler_and_gives_the_same_results() -> None:
     clock = Time()
     model = MisfortuneModel(Doubling(), SlowedSteps(unlucky("straggler=p:0.2,by:1s"), clock=clock, sleep=clock.sleep))
-    assert all(list(model.forward([i, i + 1])) == [2 * i, 2 * i + 2] for i in range(40))
+    assert all(list(model.forward([i, i + 1], Stages())) == [2 * i, 2 * i + 2] for i in range(40))
     assert 5 < len(clock.slept) < 30
 
 

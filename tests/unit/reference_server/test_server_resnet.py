@@ -55,7 +55,7 @@ def samples(model: ResNet50) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def logits(model: ResNet50, samples: list[Any]) -> list[Any]:
-    return list(model.forward(samples))
+    return list(model.forward(samples, Stages()))
 
 
 def test_the_shapes_are_those_of_resnet_50_v1_5(network: Network) -> None:
@@ -102,8 +102,8 @@ def test_the_five_are_the_likeliest_in_order_and_their_probabilities_those_of_a_
 
 
 def test_a_picture_has_the_same_logits_in_any_company(model: ResNet50, samples: list[Any], logits: list[Any]) -> None:
-    assert np.array_equal(model.forward([samples[5]])[0], logits[5])
-    for raw, i in zip(model.forward([samples[i] for i in (7, 2)]), (7, 2), strict=True):
+    assert np.array_equal(model.forward([samples[5]], Stages())[0], logits[5])
+    for raw, i in zip(model.forward([samples[i] for i in (7, 2)], Stages()), (7, 2), strict=True):
         assert np.array_equal(raw, logits[i])
     one, many = (model.postprocess(rows, Stages())[1].data for rows in (logits[:1], logits))
     assert np.array_equal(one[0], many[0])

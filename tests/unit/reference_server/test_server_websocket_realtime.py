@@ -21,7 +21,7 @@ from plimsoll.reference_server.dialects.realtime_wire import (
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
 from plimsoll.reference_server.misfortune.faults import Faults
-from plimsoll.reference_server.seams.truth import Truth
+from plimsoll.reference_server.seams.truth import Truth, TruthRow
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.speech.audio import encode
 from plimsoll.reference_server.transports.websocket import Ending
@@ -64,7 +64,7 @@ def session(
         service.synthesiser = voice = FakeSynthesiser() if speaks else None
         service.scripted = ScriptedModel(wheel, ttft_ns=0, itl_ns=0, seed=0)
         settings = Settings(model, spoken=speaks)
-        talking = Talking(service, settings, Events("r1"), InputAudio(hearing, settings))
+        talking = Talking(service, settings, Events("r1"), InputAudio(hearing, settings), TruthRow("r1", model, 0))
         try:
             ending = await asyncio.wait_for(talking.hold(peer), 10)
         finally:

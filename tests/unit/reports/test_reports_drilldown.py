@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_reports import MS, S, records, report
+from made_reports import MANIFEST, MS, S, built, facts, records, report
 
+from plimsoll.reports.format import formats
 from plimsoll.reports.parts import charts
 from plimsoll.reports.parts.charts import (
     MAX_BINS,
@@ -32,7 +33,9 @@ from plimsoll.reports.parts.parts import MAX_BUCKETS
 from plimsoll.reports.sections.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part
 from plimsoll.reports.sections.slowest import MAX_SLOWEST, slowest_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
+from plimsoll.slo.records.trace_ids import TraceIds
 from plimsoll.slo.verdict.counts import shape
 
 
@@ -205,6 +208,27 @@ def test_a_run_that_sends_no_ids_says_so() -> None:
     scenario = {"target": {"options": {"request_id": False}}}
     assert not report(records(50), scenario=scenario).slowest.ids_sent
     assert report(records(50)).slowest.ids_sent
+
+
+def test_the_slowest_and_the_failed_name_their_traces_and_the_page_links_them() -> None:
+    rows, said = records(2000, warmup=300, fail_every=70), {**MANIFEST, "run_id": "run7", "traceparent": 0.5}
+    scenario = {"target": {"options": {"trace_url": "http://jaeger/trace/{trace_id}"}}}
+    found = built(said, scenario, rows, facts(rows), [])
+    ids = TraceIds.of("run7", 0.5)
+    names = dict(zip(tables.request_ids("run7", rows).to_pylist(), ids.texts(rows), strict=True))
+    for request in (*found.slowest.latency, *found.slowest.ttft):
+        assert request.trace_id == names[request.request_id]
+        assert request.sampled == ids.sampled(request.trace_id)
+    assert {request.sampled for request in found.slowest.latency} == {True, False}
+    for kind in found.failures.kinds:
+        assert kind.trace_ids == [names[one] for one in kind.request_ids]
+    page = formats()["html"].render(found).decode()
+    for request in found.slowest.latency:
+        sampled = "sampled" if request.sampled else "not sampled"
+        assert f'<a href="http://jaeger/trace/{request.trace_id}">{sampled}</a>' in page
+    none = built(MANIFEST, scenario, rows, facts(rows), [])
+    assert "jaeger" not in formats()["html"].render(none).decode()
+    assert "trace" not in str(none.document()["slowest"])
 
 
 # -- failures -------------------------------------------------------------------------------------------------

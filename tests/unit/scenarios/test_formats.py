@@ -72,6 +72,11 @@ SAID: dict[str, dict[str, Any]] = {
         "at_ns": [0, 1_500_500_000, 4 * S], "session": [0, 1, 0], "turn": [1, 1, 2], "priority": ["2", None, None],
         "blocks": [(0, 1), (2,), (0, 1, 3)], "cumulative": True,
     },
+    "mooncake-plus.turns.jsonl": {
+        "at_ns": [0, 100 * MS, 200 * MS, 350 * MS], "session": [0, 1, 0, 0], "turn": [1, 1, 2, 3], "waits": True,
+        "think_ns": [-1, -1, 200 * MS, 150 * MS], "n_in": [-1] * 4, "cumulative": False, "timed": True,
+        "carries": {"messages", "tools", "priority"},
+    },
     "nginx.log": {
         "at_ns": [0, 4750 * MS], "latency_ns": [4250 * MS, 500 * MS], "status": [0, 7], "gave_up_ns": [-1, 500 * MS],
         "bytes_out": [512, 0], "path": ["/v1/chat", "/health"],
@@ -104,7 +109,11 @@ def said(made: Recording, trace: Trace, name: str) -> Any:
     if name in trace.labels:
         codes, texts = trace.labels[name]
         return [None if code < 0 else texts[code] for code in codes]
-    value = getattr(made, name, None) if name in ("cumulative", "timed", "block_tokens") else getattr(trace, name)
+    value = (
+        getattr(made, name, None)
+        if name in ("cumulative", "timed", "block_tokens", "waits", "carries")
+        else getattr(trace, name)
+    )
     return value.tolist() if isinstance(value, np.ndarray) else [*value] if isinstance(value, tuple) else value
 
 
@@ -179,8 +188,10 @@ _MOON = '{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [
         ('{"session_id": "a", "timestamp": 0, "input_length": 5, "output_length": 1, "message_mode": "delta"}\n'
          '{"session_id": "a", "delay": 0, "input_length": 5, "output_length": 1, "message_mode": "history"}\n', "auto",
             "say both history and delta"),
-        ('{"session_id": "a", "timestamp": 0, "text_input": "hi", "output_length": 1}\n', "auto",
-            r"text_input would be lost"),
+        ('{"timestamp": 0, "text_input": "", "priority": 1}\n', "auto", ":1: text_input is ''"),
+        ('{"timestamp": 0, "text_input": "a", "messages": [{"role": "user"}]}\n', "auto", ":1: has messages and text"),
+        ('{"timestamp": 0, "messages": [{"content": "a"}]}\n', "mooncake-plus", ":1: messages is not a list"),
+        ('{"timestamp": 0, "text_input": "a", "tools": {}}\n', "auto", ":1: tools is not a list"),
         ('{"priority": 1, "input_length": 5, "output_length": 1}\n', "mooncake-plus", "nobody knows when it came"),
         ('1.1.1.1 - - [31/Jan/2026:12:00:05 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n', "auto",
             r":1: 'nothing' follows the agent, .* Log \$request_time there"),
@@ -513,10 +524,10 @@ def test_whatever_becomes_of_a_file_it_is_read_or_there_is_an_error_that_says_so
     assert all(told)
 
 
-def test_a_turn_that_only_waits_for_the_one_before_has_no_time_and_replay_says_what_to_do(tmp_path: Path) -> None:
+def test_sessions_without_any_time_have_none_and_replay_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(
-        '{"session_id": "a", "timestamp": 7, "input_length": 5, "output_length": 1, "message_mode": "delta"}\n'
+        '{"session_id": "a", "input_length": 5, "output_length": 1, "message_mode": "delta"}\n'
         '{"session_id": "a", "delay": 250, "input_length": 6, "output_length": 2, "message_mode": "delta"}\n'
     )
     made = read(path, "x")
@@ -524,7 +535,7 @@ def test_a_turn_that_only_waits_for_the_one_before_has_no_time_and_replay_says_w
     assert (made.timed, made.cumulative) == (False, False)
     assert trace.think_ns is not None
     assert trace.think_ns.tolist() == [-1, 250 * MS]
-    with pytest.raises(ScenarioError, match="don't say when they came"):
+    with pytest.raises(ScenarioError, match=r"don't say when they came.*kind sessions"):
         spec.with_flags(trace=str(path)).build(2)
     assert SOURCE.build(TraceSource(path=str(path)), 7).payload(1).n_in == 6, "its prompts are of use"
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.metrics.anatomy import BAND_MAX, Anatomy, anatomy, parse
+from plimsoll.slo.metrics.anatomy import BAND_MAX, Anatomy, anatomy
+from plimsoll.slo.metrics.stages import parse
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, concat, empty, from_arrays, from_columns
 

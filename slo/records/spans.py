@@ -1,0 +1,138 @@
+"""OpenTelemetry spans as the stages of requests: those of a trace become what a Server-Timing header would have said.
+
+Read is OTLP's JSON, one document or one a line, as a collector's file exporter writes it. Only lengths are taken, so
+the servers' clocks need not agree with ours. The outermost span of a trace is the whole request and no stage; a span
+within another one is a part of it (``route.lookup``). A span that tells its stages in attributes, as vLLM's does,
+stands for those instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.trace_ids import TraceIds
+
+#: Attributes that hold the length of a stage, in seconds, and the stage.
+ATTRIBUTES: Mapping[str, str] = MappingProxyType(
+    {
+        "gen_ai.latency.time_in_queue": "queue",
+        "gen_ai.latency.time_in_model_prefill": "prefill",
+        "gen_ai.latency.time_in_model_decode": "decode",
+    }
+)
+#: As many stages as a row keeps of a header.
+MOST = 32
+_TRACE = re.compile(r"[0-9a-f]{32}")
+_NO_NAME = re.compile(r"[^\w!#$%&'*+^`|~-]+", re.ASCII)
+
+
+class SpansError(ValueError):
+    """A file that holds no spans; the text ends with a next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One of a trace. ``told``: what its attributes say of stages, in ns."""
+
+    id: str
+    parent: str
+    name: str
+    begin_ns: int
+    took_ns: int
+    told: Mapping[str, int]
+
+
+def read(data: bytes) -> dict[str, list[Span]]:
+    """The spans of each trace by its id. Raises SpansError."""
+    found: dict[str, list[Span]] = defaultdict(list)
+    try:
+        documents = [(1, json.loads(data))]
+    except ValueError:
+        lines = enumerate(data.splitlines(), 1)
+        documents = [(number, _document(line, number)) for number, line in lines if line.strip()]
+    for number, document in documents:
+        try:
+            for resource in document["resourceSpans"]:
+                for scope in resource.get("scopeSpans", ()):
+                    for span in scope.get("spans", ()):
+                        found[str(span["traceId"]).lower()].append(_span(span))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SpansError(
+                f"line {number}: no OTLP traces in JSON ({type(error).__name__} {error}). Give what an OpenTelemetry "
+                "collector's file exporter wrote"
+            ) from None
+    if wrong := next((trace for trace in found if not _TRACE.fullmatch(trace)), None):
+        raise SpansError(f"the trace id {wrong[:40]!r} is not 32 hexadecimal digits. Write OTLP's JSON, not protobuf's")
+    return dict(found)
+
+
+def _document(line: bytes, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise SpansError(f"line {number}: no JSON ({error}). Give OTLP traces in JSON, one document a line") from None
+
+
+def _span(span: Mapping[str, Any]) -> Span:
+    begin, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+    told = {}
+    for attribute in span.get("attributes", ()):
+        stage, value = ATTRIBUTES.get(attribute["key"]), attribute["value"]
+        if stage is not None and value:
+            told[stage] = round(float(value.get("doubleValue", value.get("intValue", -1))) * 1e9)
+    told = {stage: took for stage, took in told.items() if took >= 0}
+    parent, name = str(span.get("parentSpanId") or ""), _NO_NAME.sub("_", str(span["name"])) or "_"
+    return Span(str(span["spanId"]), parent, name, begin, max(0, end - begin), told)
+
+
+def stages(spans: Sequence[Span]) -> str:
+    """The spans of one trace as a Server-Timing header says stages, in order of their beginnings."""
+    known = {span.id for span in spans}
+    inner: dict[str, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.begin_ns):
+        inner[span.parent if span.parent in known and span.parent != span.id else ""].append(span)
+
+    def within(span: Span, path: str, outer: frozenset[str]) -> Iterator[tuple[str, int]]:
+        if span.told:
+            yield from span.told.items()
+            return
+        for one in inner[span.id] if span.id not in outer else ():
+            name = f"{path}.{one.name}" if path else one.name
+            if not one.told:
+                yield name, one.took_ns
+            yield from within(one, name, outer | {span.id})
+
+    found: list[tuple[str, int]] = []
+    for root in inner[""]:
+        told = list(within(root, "", frozenset()))
+        found += told or [(root.name, root.took_ns)]
+    return ", ".join(f"{name};dur={took / 1e6:.6f}" for name, took in found[:MOST])
+
+
+def joined(records: Records, ids: TraceIds, traces: Mapping[str, Sequence[Span]]) -> tuple[Records, int]:
+    """The records, of which the requests that have a trace here tell its stages, and how many these are."""
+    number, sample = (records[name].astype(np.uint64) for name in ("query_id", "sample_ix"))
+    high, low = ids.words(number, sample, (records["phase"] == Phase.WARMUP).astype(np.uint64))
+    there = np.array([int(trace[:16], 16) for trace in traces], np.uint64)
+    rows = np.flatnonzero(np.isin(high, there) & records.planned)
+    names = [f"{one:016x}{other:016x}" for one, other in zip(high[rows].tolist(), low[rows].tolist(), strict=True)]
+    pairs = [(row, stages(traces[name])) for row, name in zip(rows.tolist(), names, strict=True) if name in traces]
+    timings = list(records.timings)
+    column = records["server_timing"].copy()
+    places = {text: place for place, text in enumerate(timings)}
+    for row, text in pairs:
+        column[row] = places.setdefault(text, len(places))
+    told = Records(
+        {**records.columns, "server_timing": column.astype("i4")}, None, None, records.errors, tuple(places),
+        records.session, records.chunks, records.labels,
+    )  # fmt: skip
+    return told, len(pairs)

@@ -1,0 +1,108 @@
+"""Spans of servers as stages of requests: which request, how long, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plimsoll.slo.metrics.anatomy import parse
+from plimsoll.slo.records.records import Phase, Records, from_columns
+from plimsoll.slo.records.spans import MOST, SpansError, joined, read, stages
+from plimsoll.slo.records.trace_ids import TraceIds
+
+IDS = TraceIds.of("run", 1.0)
+T0 = 1_795_466_986_000_000_000
+VLLM = {
+    "gen_ai.latency.time_in_queue": 0.25,
+    "gen_ai.latency.time_in_model_prefill": 0.125,
+    "gen_ai.latency.time_in_model_decode": 1,
+    "gen_ai.latency.e2e": 1.375,
+}
+
+
+def span(trace: str, ident: str, parent: str, name: str, begin: int, end: int, **told: float) -> dict[str, Any]:
+    """As OTLP's JSON has it: whole numbers of 64 bits are texts."""
+    values = [
+        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"doubleValue": value}}
+        for key, value in told.items()
+    ]
+    times = {"startTimeUnixNano": str(T0 + begin), "endTimeUnixNano": str(T0 + end)}
+    return {"traceId": trace, "spanId": ident, "parentSpanId": parent, "name": name, **times, "attributes": values}
+
+
+def otlp(*spans: dict[str, Any]) -> bytes:
+    return json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [*spans]}]}]}).encode()
+
+
+def trace_of(query: int) -> str:
+    return IDS.header(query, 0, False)[3:35].decode()
+
+
+def rows(n: int = 3, **columns: Any) -> Records:
+    return from_columns(n, **({"query_id": np.arange(n), "due_ns": np.arange(n)} | columns))
+
+
+def test_the_spans_of_a_trace_are_the_stages_of_its_request_and_of_no_other() -> None:
+    one, other = trace_of(1), trace_of(2)
+    data = b"\n".join(
+        [
+            otlp(span(one, "b", "a", "queue wait", 10, 4_010), span(other, "z", "ours", "handle", 0, 77)),
+            otlp(span(one, "d", "c", "lookup", 5_000, 5_500), span(one, "a", "ours", "POST /v1", 0, 90_000)),
+            otlp(span(one, "c", "a", "v1.route", 4_500, 6_000), span("ab" * 16, "x", "", "foreign", 0, 9)),
+        ]
+    )
+    found, n = joined(rows(timings=["queue;dur=9", None, None]), IDS, read(data))
+    assert n == 2
+    told = found.texts("server_timing")
+    assert told[0] == "queue;dur=9"
+    assert parse(str(told[1])) == {"queue_wait": 4_000, "v1_route": 1_500, "v1_route.lookup": 500}
+    assert parse(str(told[2])) == {"handle": 77}  # nothing is within it
+
+
+def test_a_header_gives_way_to_spans_and_warm_ups_and_attempts_have_none() -> None:
+    phases = [Phase.MEASURE, Phase.ATTEMPT, Phase.WARMUP]
+    mixed = rows(3, query_id=[1, 1, 1], phase=phases, timings=["queue;dur=9"] * 3)
+    found, n = joined(mixed, IDS, read(otlp(span(trace_of(1), "a", "", "work", 0, 5_000_000))))
+    assert n == 1
+    assert [parse(str(text)) for text in found.texts("server_timing")] == [
+        {"work": 5_000_000}, {"queue": 9_000_000}, {"queue": 9_000_000},
+    ]  # fmt: skip
+    assert mixed.texts("server_timing") == ["queue;dur=9"] * 3
+
+
+@pytest.mark.parametrize("parent", ["ours", "gateway"])
+def test_a_span_that_tells_its_stages_stands_for_them(parent: str) -> None:
+    spans = [span("ab" * 16, "v", parent, "llm_request", 0, 10**9, **VLLM), span("ab" * 16, "gateway", "", "in", 0, 9)]
+    (trace,) = read(otlp(*spans[: 1 + (parent == "gateway")])).values()
+    assert parse(stages(trace)) == {"queue": 250_000_000, "prefill": 125_000_000, "decode": 10**9}
+
+
+def test_spans_in_a_circle_and_very_many_of_them_end() -> None:
+    trace = "ab" * 16
+    round_ = [
+        span(trace, "a", "b", "one", 0, 5),
+        span(trace, "b", "a", "two", 0, 5),
+        span(trace, "c", "c", "own", 0, 5),
+    ]
+    assert parse(stages(read(otlp(*round_))[trace])) == {"own": 5}
+    many = [span(trace, f"{i}", "root", f"s{i}", i, i + 5) for i in range(90)] + [span(trace, "root", "", "r", 0, 99)]
+    assert list(parse(stages(read(otlp(*many))[trace]))) == [f"s{i}" for i in range(MOST)]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"{}", "line 1: no OTLP traces in JSON"),
+        (b"[1]", "line 1: no OTLP traces in JSON"),
+        (b'{"resourceSpans": []}\nnot json', "line 2: no JSON"),
+        (otlp(span("q" * 32, "a", "", "n", 0, 1)), "is not 32 hexadecimal digits"),
+        (otlp({"traceId": "ab" * 16, "spanId": "a", "name": "n"}), "startTimeUnixNano"),
+        (b"\xff\xfe", "line 1: no JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(data: bytes, said: str) -> None:
+    with pytest.raises(SpansError, match=said):
+        read(data)
