@@ -342,8 +342,8 @@ class Session:
     def _on_close(self, t_ns: int) -> None:
         received = self._protocol.close_rcvd
         code, reason = (received.code, received.reason) if received is not None else (1005, "")
-        said_all = self._player is not None and self._player.finished
-        if code in _ORDERLY and self._prepared.script.ends_on_close and said_all:
+        said_all = self.exchange is None or (self._player is not None and self._player.finished)
+        if self.exchange is not None and code in _ORDERLY and self._prepared.script.ends_on_close and said_all:
             self._end(_OK, None, t_ns)
             return
         when = "" if said_all else " before everything was sent"
