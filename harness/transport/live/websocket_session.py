@@ -365,6 +365,7 @@ class Session:
         self._fresh, self._first_sound_ns, self._sounding_ns, self._answered = False, -1, -1, False
         exchange.sent_ns = now
         self._begin(now)
+        stamps.open_ns = -1  # it was open
 
     def _listen(self, exchange: Exchange, message: bytes, t_ns: int) -> None:
         """Play what comes, as it comes."""
