@@ -137,10 +137,11 @@ def test_a_server_that_does_not_give_way_is_heard_to_the_end_of_its_answer(tmp_p
 
 
 class Agent:
-    """Answers each text with 60 ms of audio at once; ``hangs_up``: after its first answer has been played."""
+    """Answers a text with ``pieces`` of 60 ms of audio, ``every_s``; ``hangs_up``: so long after its first answer."""
 
-    def __init__(self, hangs_up: bool = False) -> None:
-        self.hangs_up, self.calls, self.settings = hangs_up, 0, 0
+    def __init__(self, hangs_up: float | None = None, pieces: int = 1, every_s: float = 0.0) -> None:
+        self.hangs_up, self.pieces, self.every_s = hangs_up, pieces, every_s
+        self.calls = self.settings = 0
         self.gone = asyncio.Event()
 
     async def talk(self, request: web.Request) -> web.WebSocketResponse:
@@ -155,17 +156,19 @@ class Agent:
             if kind == "response.create":
                 audio = base64.b64encode(bytes(2 * 24 * 60)).decode()
                 await socket.send_json({"type": "response.created", "response": {"id": "r"}})
-                await socket.send_json({"type": "response.output_audio.delta", "delta": audio})
+                for _ in range(self.pieces):
+                    await socket.send_json({"type": "response.output_audio.delta", "delta": audio})
+                    await asyncio.sleep(self.every_s)
                 await socket.send_json({"type": "response.done", "response": {"status": "completed"}})
-                if self.hangs_up and self.calls == 1:
-                    await asyncio.sleep(0.15)
+                if self.hangs_up is not None and self.calls == 1:
+                    await asyncio.sleep(self.hangs_up)
                     await socket.close(code=1001, message=b"bye")
         self.gone.set()
         return socket
 
 
-async def talked(agent: Agent, turns: int) -> list[Exchange]:
-    """So many turns of one conversation, 250 ms apart, each settled."""
+async def talked(agent: Agent, turns: int, cut_ns: int = -1) -> list[Exchange]:
+    """So many turns of one conversation, 250 ms apart, each settled; the second one speaks over the first."""
     app = web.Application()
     app.router.add_get("/v1/realtime", agent.talk)
     runner = web.AppRunner(app)
@@ -183,14 +186,15 @@ async def talked(agent: Agent, turns: int) -> list[Exchange]:
     request, over = client.encode(Payload(prompt="hello", n_in=1)), []
     try:
         for number in range(turns):
-            exchange = Exchange(number, 0, 0, clock.now_ns(), client.follow(request, over[-1] if over else None, -1))
+            following = client.follow(request, over[-1] if over else None, -1 if over else cut_ns)
+            exchange = Exchange(number, 0, 0, clock.now_ns(), following)
             done: asyncio.Future[Exchange] = loop.create_future()
             exchange.on_done, exchange.ready_ns = done.set_result, clock.now_ns()
             client.send(exchange, b"run-%d" % number)
             over.append(await asyncio.wait_for(done, 10))
             client.settle(over[-1])
             await asyncio.sleep(0.25)
-        assert not agent.gone.is_set() or agent.hangs_up
+        assert not agent.gone.is_set() or agent.hangs_up is not None
         client.leave(over[-1])
         await asyncio.wait_for(agent.gone.wait(), 5)
     finally:
@@ -210,11 +214,32 @@ def test_the_settings_are_sent_once_and_leaving_closes_the_connection() -> None:
         assert one.done_ns - one.session.first_audio_ns == 60 * MS  # to the nanosecond: when it has been played
 
 
-def test_a_connection_that_ends_between_two_turns_fails_the_next_one_and_the_one_after_it_has_a_new_one() -> None:
-    agent = Agent(hangs_up=True)
+@pytest.mark.parametrize("hangs_up", [0.0, 0.15], ids=["while its answer is heard", "after it was heard"])
+def test_a_connection_that_ends_after_an_answer_fails_the_next_turn_and_the_one_after_has_a_new_one(
+    hangs_up: float,
+) -> None:
+    agent = Agent(hangs_up)
     over = uvloop.run(talked(agent, 3))
+    assert over[0].session is not None
+    assert over[0].done_ns - over[0].session.first_audio_ns == 60 * MS
     assert [one.status for one in over] == [Status.OK, Status.PROTOCOL, Status.OK]
     assert over[1].error == "the server closed the session: 1001 bye (between two turns)"
     assert (over[1].sent_ns, over[1].bytes_out) == (-1, 0)
     assert (agent.calls, agent.settings) == (2, 2)
     assert over[2].connect_ns > 0
+
+
+def test_what_comes_between_a_turn_that_was_cut_short_and_the_next_one_is_not_lost() -> None:
+    agent = Agent(pieces=10, every_s=0.01)
+    over = uvloop.run(talked(agent, 2, cut_ns=35 * MS))
+    first, second = over
+    assert [one.status for one in over] == [Status.OK] * 2
+    assert first.session is not None
+    assert second.session is not None
+    assert first.session.cut
+    assert first.done_ns - first.session.first_audio_ns == 35 * MS
+    assert second.session.under_way
+    delta = b"response.output_audio.delta"
+    assert 0 < first.body.count(delta) < 10
+    assert first.body.count(delta) + second.body.count(delta) == 20
+    assert second.n_chunks == 10
