@@ -37,7 +37,7 @@ from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sourc
 from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
-from plimsoll.scenarios.text.labels import ALWAYS, OF_CLIENT, Fallback, Labels, of_source
+from plimsoll.scenarios.text.labels import ALWAYS, OF_CALLERS, OF_CLIENT, Fallback, Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold.
@@ -290,7 +290,7 @@ class Scenario(BaseModel):
             names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
             names += OF_CLIENT if one.client is not None else ()
             names += ["degraded"] if one.degraded is not None else []
-            names += ["barge_in"] if getattr(one.params, "barge_in", None) is not None else []
+            names += OF_CALLERS if getattr(one.params, "barge_in", None) is not None else ()
             found |= dict.fromkeys(names, ())
         return found
 

@@ -42,9 +42,11 @@ def begun(script: Script) -> Exchange:
     return exchange
 
 
-def hear(talk: Dialogue, script: Script, messages: Sequence[At]) -> tuple[Exchange, list[int]]:
+def hear(
+    talk: Dialogue, script: Script, messages: Sequence[At], exchange: Exchange | None = None
+) -> tuple[Exchange, list[int]]:
     """The session with (ms, message), and what ``hear`` answered to each. Mappings and str are text, bytes binary."""
-    exchange = begun(script)
+    exchange = exchange or begun(script)
     answers = []
     for at_ms, message in messages:
         data = json.dumps(message) if isinstance(message, dict) else message

@@ -466,12 +466,13 @@ class RealtimeDialogue:
 
     def settle(self, exchange: Exchange) -> None:
         options, said, script = self._options, read(exchange), exchange.request.script
-        reading = read_events(said, options.output_encoding, exchange.session)
+        stamps = exchange.session
+        reading = read_events(said, options.output_encoding, stamps)
         wanted = options.mode == "transcription" or options.transcription_model is not None
-        if script.clip is not None and exchange.session is not None and exchange.session.open_ns >= 0:
+        if script.clip is not None and stamps is not None and (stamps.open_ns >= 0 or stamps.follows):
             put_transcripts(exchange, script.clip if wanted else None, reading.events, options.audio.normaliser)
             if not wanted:
-                exchange.session.heard = None  # nobody was asked to write it down
+                stamps.heard = None  # nobody was asked to write it down
         if options.mode == "conversation":
             _put_answer(exchange, reading)
         exchange.server_timing = reading.timing or None

@@ -77,7 +77,7 @@ class TruthRow:
             "outcome": self.outcome,
             "due_ns": self.due_ns.tolist(),
             "tokens": [[b, a] for b, a in zip(self.before_ns, self.after_ns, strict=True)],
-            **({"talk": self.talk_ns} if self.talk_ns else {}),
+            "talk": self.talk_ns,
         }
 
 

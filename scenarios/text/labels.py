@@ -32,11 +32,14 @@ RESERVED = frozenset(
         ),
         *("prompt_tokens", "output_tokens", "admitted", "refused", "ideal_cached_tokens"),
         *("tries", "hedge", "hedges", "wasted_tokens", "degraded"),
+        *("barge_in", "barge_in_stop", "overlap", "talked_over"),
     )
 )
-#: Labels that come by themselves where answers or prompts have such, and those of a client with habits.
+#: Labels that come by themselves where answers or prompts have such, those of a client with habits, and of callers who
+#: interrupt.
 ALWAYS = ("cached_tokens", "retry_after", "ideal_cached_tokens")
 OF_CLIENT = ("attempt", "tries", "hedges", "hedge", "wasted_tokens")
+OF_CALLERS = ("barge_in", "barge_in_stop", "overlap", "talked_over")
 #: Headers that hold credentials: their values are nobody's label.
 _SECRET = frozenset(
     (

@@ -1,4 +1,4 @@
-"""barge_in_stop = silence - true speech onset, in ns: how long the server goes on after a user has begun to speak over it.
+"""barge_in_stop = silence - true speech onset, in ns: how long a server goes on after a user began to speak over it.
 
 Silence is where a player at 1x stops that plays audio as it comes: at the server's word that it has stopped (OpenAI:
 ``response.done`` with status ``cancelled``), or, of an answer that had come whole, at its word that it hears speech

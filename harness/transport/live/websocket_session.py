@@ -116,6 +116,7 @@ class Session:
 
     __slots__ = (
         "_answered",
+        "_between",
         "_client",
         "_closed",
         "_first_sound_ns",
@@ -156,6 +157,8 @@ class Session:
         self.lost: tuple[int, str] | None = None  # how the connection ended between two turns
         self._headers: list[tuple[bytes, bytes]] = []
         self._taken_ns = 0  # audio written in the turns before
+        #: What comes after a turn was cut short and before the next one is there.
+        self._between: list[tuple[bytes, bool]] = []
         # Of the answer to this turn: whether it has begun, its first sound, when it will have been played, and whether
         # all of it came.
         self._fresh, self._first_sound_ns, self._sounding_ns, self._answered = True, -1, -1, False
@@ -187,7 +190,7 @@ class Session:
 
     def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None:
         exchange = self.exchange
-        if self._over():
+        if self._is_closed():
             return
         if exchange is not None:
             # A server that speaks first, such as one of gRPC: no answer is older than what it answers.
@@ -202,21 +205,21 @@ class Session:
         answers = protocol.data_to_send()  # pongs, and the echo of a close
         if answers:
             self._answer(b"".join(answers), t_ns)
-            if self._over():
+            if self._is_closed():
                 return
         for event in protocol.events_received():
-            if self._over():
+            if self._is_closed():
                 return
             if type(event) is Frame:
                 self._on_frame(event, t_ns)
             else:
                 self._on_response(event, t_ns)
-        if not self._over() and self.upgraded and protocol.parser_exc is not None:
-            self._end(_PROTOCOL, f"broken WebSocket framing: {protocol.parser_exc}", t_ns)
-        if not self._over() and not self.upgraded and protocol.handshake_exc is not None:
+        if not self._is_closed() and self.upgraded and protocol.parser_exc is not None:
+            self._broke(_PROTOCOL, f"broken WebSocket framing: {protocol.parser_exc}", t_ns)
+        if not self._is_closed() and not self.upgraded and protocol.handshake_exc is not None:
             self._end(_PROTOCOL, f"no answer to a WebSocket handshake: {protocol.handshake_exc}", t_ns)
 
-    def _over(self) -> bool:
+    def _is_closed(self) -> bool:
         return self._closed
 
     def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
@@ -234,7 +237,7 @@ class Session:
                 return
         where = "in the middle of the session" if self.upgraded else "before the upgrade"
         status = _CONNECT if was_reset(reason) else _PROTOCOL
-        self._end(status, f"connection closed {where}" + (f": {reason}" if reason else ""), t_ns)
+        self._broke(status, f"connection closed {where}" + (f": {reason}" if reason else ""), t_ns)
 
     # -- what the server says -----------------------------------------------------------------------------------
 
@@ -318,6 +321,8 @@ class Session:
 
     def _on_message(self, message: bytes, text: bool, t_ns: int) -> None:
         exchange = self.exchange
+        if exchange is None and self._fresh and not self._answered and len(self._between) < MAX_MESSAGES:
+            self._between.append((message, text))
         if exchange is None or exchange.session is None:
             return
         exchange.body += message
@@ -342,13 +347,13 @@ class Session:
     def _on_close(self, t_ns: int) -> None:
         received = self._protocol.close_rcvd
         code, reason = (received.code, received.reason) if received is not None else (1005, "")
-        said_all = self._player is not None and self._player.finished
-        if code in _ORDERLY and self._prepared.script.ends_on_close and said_all:
+        said_all = self.exchange is None or (self._player is not None and self._player.finished)
+        if self.exchange is not None and code in _ORDERLY and self._prepared.script.ends_on_close and said_all:
             self._end(_OK, None, t_ns)
             return
         when = "" if said_all else " before everything was sent"
         text = f"the server closed the session{when}: {code}" + (f" {reason}" if reason else "")
-        self._end(_REFUSED if code in _OVERLOADED else _PROTOCOL, text, t_ns)
+        self._broke(_REFUSED if code in _OVERLOADED else _PROTOCOL, text, t_ns)
 
     # -- a conversation: turns on one connection ------------------------------------------------------------------
 
@@ -365,6 +370,10 @@ class Session:
         self._fresh, self._first_sound_ns, self._sounding_ns, self._answered = False, -1, -1, False
         exchange.sent_ns = now
         self._begin(now)
+        stamps.open_ns = -1  # it was open
+        between, self._between = self._between, []
+        for message, text in between:
+            self._on_message(message, text, now)
 
     def _listen(self, exchange: Exchange, message: bytes, t_ns: int) -> None:
         """Play what comes, as it comes."""
@@ -375,15 +384,14 @@ class Session:
             if self._first_sound_ns < 0 and t_ns >= stamps.speech_end_ns:  # an answer to half a question is none
                 self._first_sound_ns = t_ns
                 if self._prepared.cut_ns >= 0:
-                    at_ns = t_ns + self._prepared.cut_ns
-                    self._client.clock.wake_at(at_ns, lambda: self._cut(exchange, at_ns))
+                    self._client.clock.wake_at(t_ns + self._prepared.cut_ns, lambda: self._cut(exchange, t_ns))
             self._sounding_ns = max(self._sounding_ns, t_ns) + sound_ns
 
-    def _cut(self, exchange: Exchange, at_ns: int) -> None:
-        """The user speaks over the answer: for this turn it is over."""
-        if self.exchange is exchange and exchange.session is not None and self._first_sound_ns >= 0:
+    def _cut(self, exchange: Exchange, first_ns: int) -> None:
+        """The user speaks over the answer that began then: for this turn it is over."""
+        if self.exchange is exchange and exchange.session is not None and self._first_sound_ns == first_ns:
             exchange.session.cut = True
-            self._end(_OK, None, at_ns)
+            self._end(_OK, None, first_ns + self._prepared.cut_ns)
 
     def _hear_out(self, exchange: Exchange, t_ns: int) -> None:
         """All of the answer came: the turn is over once it has been played."""
@@ -396,6 +404,19 @@ class Session:
             return
         self._client.turned(exchange, end_ns - t_ns)
         self._client.clock.wake_at(end_ns, lambda: self._end(_OK, None, end_ns) if self.exchange is exchange else None)
+
+    def _broke(self, status: int, error: str, t_ns: int) -> None:
+        """The connection is no more: that ends the turn, but for one whose answer has come; then it is the next one's
+        trouble.
+        """
+        if self.exchange is not None and not self._answered:
+            self._end(status, error, t_ns)
+            return
+        self.lost = status, f"{error} (between two turns)"
+        if self.exchange is not None:
+            self._put_sending(self.exchange)
+        self.close()
+        self._client.gone(self)
 
     # -- ending -------------------------------------------------------------------------------------------------
 
@@ -414,10 +435,6 @@ class Session:
     def _end(self, status: int, error: str | None, t_ns: int) -> None:
         exchange = self.exchange
         if exchange is None:
-            if not self._closed:
-                self.lost = status, f"{error} (between two turns)"
-                self.close()
-                self._client.gone(self)
             return
         self.exchange = None
         exchange.context = None

@@ -15,6 +15,8 @@ from plimsoll.slo.objectives.objective import parse as objective
 
 MIX = {"mix": {"chat": {"kind": "server", "params": {"rate": 5}}, "bulk": {"kind": "offline"}}}
 
+BARGE_IN: dict[str, Any] = {"kind": "sessions", "params": {"barge_in": {"share": "30%", "after": "400ms"}}}
+
 
 @pytest.mark.parametrize(
     ("scenario", "text", "error"),
@@ -33,6 +35,12 @@ MIX = {"mix": {"chat": {"kind": "server", "params": {"rate": 5}}, "bulk": {"kind
         ({"client": {"retry": {"max": 1}}}, "ratio(retried) <= 1%", None),
         ({}, "ratio(degraded) <= 1%", "Give the scenario degraded: header NAME"),
         ({"degraded": "header x-fallback"}, "ratio(degraded) <= 1%", None),
+        (
+            {"kind": "sessions", "params": {"rate": 1}},
+            "p90(barge_in_stop) <= 1s",
+            "Give the scenario params.barge_in: {",
+        ),
+        (BARGE_IN, "p90(barge_in_stop{barge_in>0}) <= 1s", None),
     ],
 )
 def test_what_no_row_will_have_is_an_error(scenario: dict[str, Any], text: str, error: str | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from plimsoll.harness.options import accept
 from plimsoll.harness.protocols.openai_realtime import PROTOCOLS, RealtimeDialogue, RealtimeOptions, VllmDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
+from plimsoll.harness.transport.live.websocket_session import Talk
 from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS
-from tests.live_talk import AUDIO, CLIP, TEXT, At, hear, settled
+from tests.live_talk import AUDIO, CLIP, TEXT, At, begun, hear, settled
 
 KEY = (("Authorization", "Bearer sk-secret-key"),)
 
@@ -373,3 +375,123 @@ def test_vllms_errors_have_a_code() -> None:
         vllm(), AUDIO, [(1, {"type": "error", "error": "Model not validated", "code": "model_not_validated"})]
     )
     assert (exchange.status, exchange.error) == (Status.HTTP, "Model not validated (model_not_validated)")
+
+
+# -- conversations: several turns on one connection --------------------------------------------------------------------
+
+SECOND = 1_000 * MS
+PCM = base64.b64encode(bytes(2 * 2400)).decode()  # 100 ms
+
+
+def delta(at_ms: int) -> At:
+    return at_ms, event("response.output_audio.delta", response_id="r", delta=PCM)
+
+
+def later_turn(messages: list[At], sounding_ms: int, under_way: bool = False, **options: Any) -> dict[str, Any]:
+    """The labels of a turn that began at 0 and spoke from then until 900 ms over an answer that was to play until
+    ``sounding_ms``.
+    """
+    talk = talking(**options)
+    exchange, _ = hear(talk, talk.encode(AUDIO), messages)
+    exchange.request = replace(exchange.request, talk=Talk())
+    assert exchange.session is not None
+    exchange.session.follows, exchange.session.under_way = True, under_way
+    exchange.session.sounding_ns = sounding_ms * MS
+    exchange.status = int(Status.OK)
+    talk.settle(exchange)
+    found = {name: value for name, value in (exchange.labels or {}).items() if name != "cached_tokens"}
+    return {name: value / MS if name != "talked_over" else value for name, value in found.items()}  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "size", "ms"), [("pcm", 4800, 100), ("pcmu", 800, 100), ("pcm", 1, 0), ("pcma", 7999, 999.875)]
+)
+def test_how_long_a_message_of_audio_plays_is_seen_without_reading_it(encoding: str, size: int, ms: float) -> None:
+    talk = talking(output_encoding=encoding)
+    said = json.dumps(event("response.output_audio.delta", delta=base64.b64encode(bytes(size)).decode())).encode()
+    assert talk.sounds(said) == ms * MS
+    assert talk.sounds(json.dumps(event("response.created", response={"id": "delta"})).encode()) == -1
+    assert talk.sounds(b'{"type": "response.output_audio.delta"}') == 0
+    assert talk.sounds(b'{"type": "response.done"}') == 0
+    assert talk.sounds(said[:90]) >= 0
+
+
+@pytest.mark.parametrize(
+    ("messages", "sounding_ms", "under_way", "expected"),
+    [
+        # all of it had come: silent at the server's word that it hears speech
+        ([(150, buffer("speech_started"))], 2000, False, (150, 150, 0)),
+        # still being sent: at its word that it has stopped, whatever it held by then
+        ([(150, buffer("speech_started")), delta(200), (350, done("cancelled"))], 2000, True, (350, 350, 0)),
+        # it was over before the word came
+        ([(150, buffer("speech_started"))], 120, False, (120, 120, 0)),
+        # nobody says anything: to the end, past that of the speech
+        ([delta(100)], 2000, True, (900, 2100, 1)),
+        # what came too late to be played without a gap: 200 to 300 and 500 to 600
+        ([delta(200), delta(500), (700, done("completed"))], -1, True, (200, 600, 0)),
+        # nothing was heard any more
+        ([(150, buffer("speech_started"))], -1, False, (0, None, 0)),
+    ],
+)
+def test_a_barge_in_is_over_when_the_caller_hears_nothing(
+    messages: list[At], sounding_ms: int, under_way: bool, expected: tuple[float, float | None, int]
+) -> None:
+    overlap, stop, over = expected
+    labels = {"overlap": overlap, "talked_over": over, **({} if stop is None else {"barge_in_stop": stop})}
+    assert later_turn(messages, sounding_ms, under_way) == labels
+
+
+def test_who_asked_the_server_to_talk_on_drops_nothing() -> None:
+    labels = later_turn([(150, buffer("speech_started"))], 2000, interrupt_response=False)
+    assert labels == {"overlap": 900, "talked_over": 1, "barge_in_stop": 2000}
+
+
+def test_an_answer_to_the_first_half_is_talk_over_the_caller() -> None:
+    early: list[At] = [
+        (400, buffer("speech_stopped", audio_end_ms=300)), (410, event("response.created")), delta(420),
+        (450, buffer("speech_started", item="i2")), (460, done("cancelled")),
+    ]  # fmt: skip
+    assert later_turn(early, -1) == {"overlap": 40, "talked_over": 1}
+
+
+def test_the_end_of_the_answer_before_is_no_end_of_this_turn() -> None:
+    talk = talking()
+    script = talk.encode(AUDIO)
+    stale: list[At] = [(950, done("completed"))]
+    own: list[At] = [
+        (1450, buffer("speech_stopped", audio_end_ms=5900)), (1460, buffer("committed")),
+        (1470, event("response.created")), delta(1480), (1500, done("completed")),
+    ]  # fmt: skip
+    messages = [*stale, *own]
+    exchange = begun(script)
+    assert exchange.session is not None
+    exchange.session.follows, exchange.session.taken_before_ns = True, 5 * SECOND
+    _, answers = hear(talk, script, messages, exchange)
+    assert answers == [NOTHING, ENDPOINT, NOTHING, NOTHING, NOTHING, DONE]
+    exchange.status = int(Status.OK)
+    talk.settle(exchange)
+    assert (exchange.status, exchange.n_chunks) == (Status.OK, 1)
+    assert (exchange.session.endpoint_ns, exchange.session.false_endpoints) == (1450 * MS, 0)
+
+
+def test_an_answer_that_was_spoken_over_needs_no_end_and_one_that_never_came_has_no_sound_of_the_one_before() -> None:
+    talk = talking()
+    exchange, _ = hear(talk, talk.encode(AUDIO), [(1000, event("response.created")), delta(1010)])
+    assert exchange.session is not None
+    exchange.session.cut, exchange.status = True, int(Status.OK)
+    talk.settle(exchange)
+    assert (exchange.status, exchange.n_chunks) == (Status.OK, 1)
+    exchange, _ = hear(talk, talk.encode(AUDIO), [delta(100), (150, done("cancelled"))])
+    assert exchange.session is not None
+    exchange.session.follows, exchange.status = True, int(Status.TIMEOUT)
+    talk.settle(exchange)
+    assert (exchange.status, exchange.n_chunks, exchange.session.first_audio_ns) == (Status.TIMEOUT, 0, -1)
+
+
+def test_nobody_speaks_over_text_or_a_server_that_waits_for_a_commit() -> None:
+    assert talking().deaf == ""
+    assert "Give output: audio" in talking(output="text").deaf
+    assert "a turn_detection" in talking(turn_detection="none").deaf
+    assert not realtime().converses
+    with pytest.raises(HarnessFault, match="no turn detection that could interrupt"):
+        accept(RealtimeOptions, {"turn_detection": "none", "interrupt_response": False})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,21 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.outputs import read_answer
-from plimsoll.harness.generator.sessions import Affinity, Manners, Script, Turns, reader, script
+from plimsoll.harness.generator.sessions import Affinity, Manners, Script, Turns, calls, reader, script
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.sealing.chained import Chain
 from plimsoll.harness.sealing.plan_file import differences
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.http.http_pool import Prepared
+from plimsoll.harness.transport.live.dialogue import Script as Spoken
+from plimsoll.harness.transport.live.websocket_session import Prepared as Live
 from plimsoll.scenarios.plan.blocks import Blocks, cut
 from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.spec import parse
 from plimsoll.slo.records import records as rec
-from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.records.records import PACE_CAPTURE, PACE_FILE, Records, Status
 from tests.virtual_time import VirtualClock
 
 MS = 1_000_000
@@ -68,12 +72,17 @@ class Slow:
 
 
 def issued(
-    plan: Plan, goes_on: bool = False, failing: Sequence[int] = (), recorder: bool = True, settle_ns: int = 0
+    plan: Plan,
+    goes_on: bool = False,
+    failing: Sequence[int] = (),
+    recorder: bool = True,
+    settle_ns: int = 0,
+    held: Any = None,
 ) -> list[Exchange]:
     clock = VirtualClock(0)
     client: Any = Slow(clock, 7 * MS, failing, settle_ns)
-    request = Prepared(b"POST / HTTP/1.1\r\n", b"", 1, -1, False)
-    turns = Turns(plan, [request] * 4, Manners(Affinity(None, "r"), goes_on), None, clock)
+    request: Any = Prepared(b"POST / HTTP/1.1\r\n", b"", 1, -1, False) if held is None else spoken()
+    turns = Turns(plan, [request] * 4, Manners(Affinity(None, "r"), goes_on, calls=held), None, clock)
     load = Load(Blocks(lambda: iter((plan,))), None, [request] * 4, "r", fed={0: turns}, turns=turns)
     ended: list[Exchange] = []
     settle = turns.settling(client.settle)
@@ -268,3 +277,96 @@ def test_a_chat_stream_read_at_once_says_what_it_says_event_by_event(events: lis
     exchange.mark_end.append(len(exchange.body))
     found = read_answer(exchange)
     assert reader({}, ())(exchange) == ((found.text or "") if found is not None else "")
+
+
+# -- calls: all turns of a session on one connection -------------------------------------------------------------------
+
+BARGE_IN = {"share": "50%", "after": {"dist": "uniform", "min": "300ms", "max": "800ms"}}
+
+
+def spoken(pace: int = PACE_CAPTURE, **clip: Any) -> Live:
+    """A turn of speech that begins 200 ms into its clip."""
+    heard = replace(Clip(np.zeros(16_000, np.int16), 16_000, 200 * MS, 900 * MS), **clip)
+    return Live(Spoken("/", clip=heard, pace=pace), b"", (), b"")
+
+
+class Calls:
+    """Remembers who followed whom, when each was to be cut short, and who was the last of a session."""
+
+    converses = True
+
+    def __init__(self) -> None:
+        self.dialogue = SimpleNamespace(deaf="")
+        self.followed: list[tuple[int, int]] = []
+        self.left: list[int] = []
+
+    def follow(self, request: Any, before: Exchange | None, cut_ns: int) -> Any:
+        self.followed.append((-1 if before is None else before.query_id, cut_ns))
+        return request
+
+    def leave(self, exchange: Exchange) -> None:
+        self.left.append(exchange.query_id)
+
+
+def test_a_seeded_share_of_later_turns_barges_in_and_does_not_think() -> None:
+    plain, plan = plan_of(3_000), plan_of(3_000, barge_in=BARGE_IN)
+    assert plan.labels is not None
+    assert plain.labels is not None
+    after, turn = plan.labels.columns["barge_in"], plan.labels.columns["turn"]
+    over = after >= 0
+    assert "barge_in" not in plain.labels.columns
+    assert not over[turn == 1].any()
+    assert 0.45 < over[turn > 1].mean() < 0.55
+    assert 300 * MS <= after[over].min() < 320 * MS
+    assert 780 * MS < after[over].max() <= 800 * MS
+    before = np.searchsorted(plan.query_id, plan.after)
+    think = plan.due_ns - plan.due_ns[np.minimum(before, len(before) - 1)]
+    assert (think[over] == 0).all()
+    assert (think[(turn > 1) & ~over] == 20 * MS).all()
+    # Nothing else is drawn differently: sessions come when they came, and say what they said.
+    assert sorted(plan.due_ns[turn == 1]) == sorted(plain.due_ns[plain.labels.columns["turn"] == 1])
+    assert sorted(plan.payload_ix) == sorted(plain.payload_ix)
+    again = plan_of(3_000, barge_in=BARGE_IN).labels
+    assert again is not None
+    assert (again.columns["barge_in"] == after).all()
+
+
+@pytest.mark.parametrize("failing", [(), (1, 4)])
+@pytest.mark.parametrize("slots", [None, 2])
+def test_each_turn_of_a_call_follows_the_one_before_and_the_last_one_leaves(
+    slots: int | None, failing: tuple[int, ...]
+) -> None:
+    params = {"concurrency": slots, "turns": 3, "think": "20ms"} if slots else {"rate": 10, "arrival": "constant"}
+    stop = {"min_queries": 12, "min_duration": "0s", **({"max_queries": 12} if slots else {})}
+    given = {"name": "x", "kind": "sessions", "params": {**params, "barge_in": BARGE_IN}, "stop": stop}
+    plan, held = parse(given).build(4), Calls()
+    assert plan.labels is not None
+    over = plan.labels.columns["barge_in"]
+    ended = issued(plan, failing=failing, held=held)
+    assert len(held.followed) == len(ended)
+    last = {one.query_id for one in ended} - {query for query, _ in held.followed}
+    assert sorted(held.left) == sorted(last), "a session is left once, by its last turn"
+    cuts = {cut for _, cut in held.followed} - {-1}
+    assert cuts
+    assert cuts <= {int(one) - 200 * MS for one in over if one >= 0}, "speech begins 200 ms into its clip"
+
+
+@pytest.mark.parametrize(
+    ("client", "request_", "error"),
+    [
+        (SimpleNamespace(), spoken(), "protocol P with these options holds no spoken conversation"),
+        (SimpleNamespace(converses=False), spoken(), "holds no spoken conversation"),
+        (SimpleNamespace(converses=True, dialogue=SimpleNamespace(deaf="it can't hear")), spoken(), "it can't hear"),
+        (Calls(), spoken(onset_ns=-1), "whose clips say where speech begins"),
+        (Calls(), spoken(PACE_FILE), "audio.pace: capture"),
+        (Calls(), spoken(), None),
+    ],
+)
+def test_who_can_not_be_spoken_over_is_refused_before_load(client: Any, request_: Any, error: str | None) -> None:
+    params = {"history": "live", "barge_in": BARGE_IN}
+    if error is None:
+        assert calls(client, [None, request_], params, "P") is client
+        assert calls(client, [request_], {**params, "barge_in": None, "history": "none"}, "P") is None
+        return
+    with pytest.raises(HarnessFault, match=f"params.barge_in: .*{error}"):
+        calls(client, [None, request_], params, "P")
