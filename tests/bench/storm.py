@@ -68,14 +68,16 @@ def run(folder: Path, rate: int, seconds: int, client: dict[str, Any] | None, *a
 
 
 def storm(folder: Path, row: str) -> str:
-    records, report, ended = run(folder, 60, SECONDS, STORMS[row], *STORM, "--fault", "retry_storm=limit:12,cost:10ms")
+    records, report, ended = run(
+        folder, 60, SECONDS, STORMS[row], *STORM, "--fault", "retry_storm=limit:12,cost:10ms,retry_after:1s"
+    )
     failed, due = records["status"] != Status.OK, records["due_ns"]
     after = np.flatnonzero(failed & (due >= STALLED[1] * S))
-    last_s = (due[after[-1]] / S - STALLED[1]) if len(after) else 0.0
-    well = f"{last_s:.1f} s after the stall" if last_s < SECONDS - STALLED[1] - 1 else "never"
-    told = report["client"]
-    ratio = f"{told['amplification']:.2f}"
-    return f"| {row} | {ratio} | {int(failed.sum())} of {len(records)} | {ended.split(' (')[0] or well} |"
+    last_s = (due[after[-1]] / S - STALLED[1]) if len(after) else -1.0
+    well = f"{last_s:.1f} s after the stall" if last_s < SECONDS - STALLED[1] - 1 else "never ends"
+    ratio = f"{report['client']['amplification']:.2f}"
+    told = ended.split(" (")[0] or (well if last_s >= 0 else "none")
+    return f"| {row} | {ratio} | {int(failed.sum())} of {len(records)} | {told} |"
 
 
 def hedge(folder: Path, row: str) -> str:
