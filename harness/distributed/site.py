@@ -44,7 +44,7 @@ from plimsoll.harness.run.coordinator import worker_spec
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.host_check import needed
 from plimsoll.harness.run.job import public_scenario, target_of
-from plimsoll.harness.run.readiness import preflight
+from plimsoll.harness.run.readiness import reach
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.sealing.accounts import account_of, planned, start
 from plimsoll.harness.sealing.plan_file import Share
@@ -273,7 +273,7 @@ class Site:
         target = target_of(scenario)
         protocol = protocols()[target.protocol]
         if protocol.needs_url:
-            await preflight(target)
+            await reach(target, scenario.client)
         if protocol.prepare is not None:
             target = await protocol.prepare(target)
         payloads, plan, samples = await asyncio.to_thread(_study, scenario)

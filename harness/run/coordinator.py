@@ -36,7 +36,7 @@ from plimsoll.harness.run import bundled as bundled_server
 from plimsoll.harness.run import mixture, originals
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
-from plimsoll.harness.run.readiness import preflight
+from plimsoll.harness.run.readiness import reach
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, join, open_sealed, seal, write_scenario
 from plimsoll.harness.run.token_calibration import measured, unmeasurable
 from plimsoll.harness.run.watcher import Beginning, Watcher
@@ -407,9 +407,7 @@ async def _reached(job: Job, server: bundled_server.Bundled | None) -> Target:
         target = aim(target, server, job.bundled[1])
     protocol = protocols()[target.protocol]
     if protocol.needs_url:
-        await preflight(target)
-    if (client := job.scenario.client) is not None and client.hedge is not None and client.hedge.to:
-        await preflight(replace(target, url=client.hedge.to), "client.hedge.to")
+        await reach(target, job.scenario.client)
     if protocol.prepare is not None:
         target = await protocol.prepare(target)
     if protocol.lists_models and not target.model:

@@ -41,6 +41,7 @@ from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.plan.habits import GRPC, ClientSection
+from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
@@ -206,7 +207,7 @@ def _job(
 
 
 #: What of the scenario is held against its protocol, beside the target.
-_KEYS = r"labels\.|client\.|degraded:"
+_KEYS = r"labels\.|client\.|params\.|degraded:"
 
 
 def _lined(errors: list[str], where: str, name: str | Document | None, flags: Mapping[str, Any]) -> list[str]:
@@ -402,17 +403,18 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
         wrong = mistakes({"degraded": fallback_of(scenario.degraded)[0]}, spoken)
         found += [text.removeprefix("labels.") for text in wrong]
     section = scenario.client
-    found += [] if section is None else _no_habits(section, spoken, scenario.target.options)
+    again = kinds()[scenario.kind].again(scenario.params)
+    found += [] if section is None else _no_habits(section, again, spoken, scenario.target.options)
     to = section.hedge.to if section is not None and section.hedge is not None else None
     return [f"{where}:{text}" for text in found] + (_place(where, to, None) if to else [])
 
 
-def _no_habits(section: ClientSection, spoken: ProtocolSpec, options: Mapping[str, Any]) -> list[str]:
-    """Habits that no client of this protocol can have."""
+def _no_habits(section: ClientSection, again: bool, spoken: ProtocolSpec, options: Mapping[str, Any]) -> list[str]:
+    """Habits that no client of this protocol can have. ``again``: the scenario's kind wants one that retries."""
     why = f"an exchange of {spoken.name} can't be sent again or dropped for another"
     able = "a protocol over HTTP/1.1 or gRPC without live speech (openai-chat, http, tgi, grpc, ...)"
     found = [
-        f"client.{key}: {why}. Use {able}, or leave it out"
+        f"{'params.on_failure' if again and key == 'retry' else f'client.{key}'}: {why}. Use {able}, or leave it out"
         for key in ("retry", "hedge", "patience")
         if not spoken.repeats and getattr(section, "patience_ns" if key == "patience" else key) is not None
     ]
@@ -428,7 +430,8 @@ def _no_habits(section: ClientSection, spoken: ProtocolSpec, options: Mapping[st
         if one in GRPC
     ]
     if section.habitual and options.get("engine") == "native":
-        found.append("target.options.engine: the native engine has no habits, and client gives some. Leave one out")
+        given = "params.on_failure" if again else "client"
+        found.append(f"target.options.engine: the native engine has no habits, and {given} gives some. Leave one out")
     return found
 
 

@@ -13,7 +13,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from plimsoll.harness.errors import HarnessFault
@@ -21,6 +21,7 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.endpoint import CLEARTEXT, locate, tls_context
+from plimsoll.scenarios.plan.habits import ClientSection
 
 ROUTES = ("/health", "/v2/health/ready", "/ping")
 _GRPC = ("grpc", "grpcs")
@@ -52,6 +53,13 @@ async def preflight(target: Target, key: str = "target.url") -> None:
     # Not a polite close: a TLS server that doesn't answer it would hold us for 30 s.
     writer.transport.abort()
     await asyncio.sleep(0)
+
+
+async def reach(target: Target, client: ClientSection | None) -> None:
+    """One connection to each place that a load goes to. Raises HarnessFault (exit 5)."""
+    await preflight(target)
+    if client is not None and client.hedge is not None and client.hedge.to:
+        await preflight(replace(target, url=client.hedge.to), "client.hedge.to")
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,3 +228,25 @@ def test_a_whole_run_has_a_row_of_each_call_that_the_server_refused_and_what_tha
     assert int((measured.label("tries") - 1).sum()) == refused
     assert set(zip(attempts["code"].tolist(), attempts.label("hint").tolist(), strict=True)) == {(14, 1), (0, -1)}
     assert set(measured.label("hint").tolist()) == {-1}  # what the last answer said, and no earlier one
+
+
+def test_hedges_to_another_server_are_its_calls_and_the_first_server_counts_them_cancelled(tmp_path: Path) -> None:
+    scripted = ("--grpc-port", "0", "--model", "scripted", "--ttft", "5ms")
+    with server(*scripted, "--fault", "stalled_replica=n:10,by:2s") as slow, server(*scripted) as quick:
+        scenario = {
+            "kind": "server", "params": {"rate": 40, "arrival": "constant"}, "warmup": 0,
+            "stop": {"min_queries": 1, "min_duration": "2s"},
+            "source": {"kind": "synthetic_text", "prompt_tokens": 4, "output_tokens": 2},
+            "client": {"hedge": {"after": "200ms", "to": f"grpc://{quick.grpc}"}},
+            "target": {"protocol": "triton-stream", "model": "scripted"},
+        }  # fmt: skip
+        (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario))
+        done = plimsoll_here("run", "s.yaml", "--url", f"grpc://{slow.grpc}", "--out", "r", cwd=tmp_path)
+        first, second = slow.truth(), quick.truth()
+    assert done.returncode in (0, 4), done.stderr  # a busy host may be late
+    measured = open_sealed(tmp_path / "r").records.measured()
+    hedged = measured.select(measured.label("hedge") == 1)
+    assert set(measured["status"].tolist()) == {Status.OK}
+    assert len(hedged) == len(second) == sum(row["outcome"] == "cancelled" for row in first.values()) >= 7
+    assert {name.split("-")[-2] for name in second} == {str(query) for query in hedged["query_id"].tolist()}
+    assert len(first) == len(measured)

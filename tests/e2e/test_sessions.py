@@ -272,6 +272,16 @@ def test_a_turn_is_tried_again_before_its_session_ends_and_the_next_waits_for_it
     assert all(checks[name] for name in ("records agree", "accounting", "all sent", "min_queries"))
 
 
+def test_a_turn_that_can_not_be_sent_again_is_refused_before_load(tmp_path: Path) -> None:
+    given = scenario(on_failure="retry", history="none") | {
+        "target": {"protocol": "websocket", "url": "ws://127.0.0.1:9/x"}
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps(given))
+    done = plimsoll_here("run", "s.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "params.on_failure: an exchange of websocket can't be sent again" in done.stderr
+
+
 def test_a_turn_is_tried_again_by_a_stated_default_where_the_client_has_no_policy(tmp_path: Path) -> None:
     with chat(Log(flaky={4: 1})) as log:
         ran = run(tmp_path, scenario(on_failure="retry"), log)

@@ -4,7 +4,11 @@ options that all gRPC protocols share, beside a protocol's own.
 
 from __future__ import annotations
 
+import base64
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
 from plimsoll.harness.errors import HarnessFault
@@ -12,10 +16,12 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.options import accept, problems
 from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.outcome import NEVER, keep_retry_after, told_ns
 from plimsoll.harness.transport.rpc.call import CODES, GrpcOptions, GrpcRequest, code_name, shared_options
 from plimsoll.harness.transport.rpc.rpc_outcome import judge, percent_decoded, put_headers, reset_status
 from plimsoll.harness.transport.rpc.rpc_pool import Encoder, timeout_of, timeout_text
 from plimsoll.harness.wire.hpack_blocks import BlockDecoder
+from plimsoll.scenarios.plan.habits import GRPC
 from plimsoll.slo.records.records import Status
 
 
@@ -249,3 +255,33 @@ def test_own_connections_and_channels_exclude_each_other() -> None:
     (said,) = problems(Mine, {"method": "x", "channels": 2, "own_connection": True})
     assert said == "target.options.channels: own_connection opens one for each call. Give one of the two"
     assert problems(Mine, {"method": "x", "channels": 1, "own_connection": True}) == []
+
+
+def test_codes_that_a_scenario_may_name_are_those_of_grpc_by_their_numbers() -> None:
+    assert ("OK", *GRPC) == CODES
+    assert {code for code in GRPC.values() if not 400 <= code <= 504} == set()
+
+
+@given(st.binary(max_size=80))
+def test_no_details_of_a_status_are_too_broken_to_be_read(details: bytes) -> None:
+    assert told_ns(finished((b"grpc-status-details-bin", base64.b64encode(details)))) >= -1
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ([], -1),
+        ([(b"retry-after", b"2")], 2_000_000_000),
+        ([(b"grpc-retry-pushback-ms", b"0"), (b"retry-after", b"2")], 0),
+        ([(b"grpc-retry-pushback-ms", b"70")], 70_000_000),
+        ([(b"grpc-retry-pushback-ms", b"-1")], NEVER),
+        ([(b"grpc-retry-pushback-ms", b"soon")], NEVER),
+    ],
+)
+def test_the_servers_own_word_on_the_wait_comes_before_a_header_of_http(
+    headers: list[tuple[bytes, bytes]], told: int
+) -> None:
+    exchange = finished(*headers)
+    assert told_ns(exchange) == told
+    keep_retry_after(exchange)
+    assert (exchange.labels or {}).get("retry_after") == (-(-told // 10**9) if told >= 0 else None)
