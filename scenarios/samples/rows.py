@@ -94,7 +94,8 @@ class Head:
 
 @dataclass(slots=True)
 class Reading:
-    """One file on its way into a recording. ``where`` names the scenario's key, ``other`` the format it looks like."""
+    """One file on its way into a recording. ``where`` names the scenario's key, ``other`` the format it looks like,
+    ``part`` the class of a run."""
 
     path: Path
     where: str
@@ -103,6 +104,7 @@ class Reading:
     errors: list[str] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)
     other: str | None = None
+    part: str | None = None
 
     def lines(self, make: Callable[[dict[str, Any]], Row | None]) -> Iterator[tuple[int, Row]]:
         """What ``make`` makes of each line's object, with its number; None: it is no request."""
