@@ -297,10 +297,9 @@ def _of_run(mapping: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     params = mapping.get("params") or {}
     if mapping.get("kind") not in ("sessions", "replay") or not Path(given["trace"]).is_dir():
         return {}
-    names = ("turns", "history") if params.get("turns") == "data" else ()
-    names = ("turns", "history", "affinity", "on_failure") if given.get("sessions") == "turns" else names
-    kept = {name: params[name] for name in names if params.get(name) is not None}
-    return {name: value for name, value in kept.items() if name != "turns" or value == "data"}
+    data, waits = params.get("turns") == "data", given.get("sessions") == "turns"
+    names = ["turns"] * data + ["history"] * (data or waits) + ["affinity", "on_failure"] * waits
+    return {name: params[name] for name in names if params.get(name) is not None}
 
 
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:

@@ -32,7 +32,7 @@ from plimsoll.scenarios.plugins import OF_SESSIONS, Kind, Warmup
 from plimsoll.scenarios.samples.census import census, cut
 from plimsoll.scenarios.samples.conversations import conversations, history_of
 from plimsoll.scenarios.samples.payload import PayloadSource
-from plimsoll.scenarios.samples.recording import Recording, scratch
+from plimsoll.scenarios.samples.recording import TIMEOUT, Recording, scratch
 from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
 from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.sources.trace import Prompts
@@ -447,15 +447,18 @@ def _gave_up(params: ReplayParams, seed: int) -> Callable[[IntArray], IntArray]:
 
 @lru_cache(maxsize=1)
 def _given_up(params: ReplayParams, seed: int) -> IntArray:
-    """int64[n]: after how many ns each query was given up, -1 if it was not; in a file where they are many."""
+    """int64[n]: after how many ns each query was given up or timed out, -1 if not; in a file where they are many."""
     replayed = _replayed(params, seed)
-    if not replayed.recording.knows("gave_up_ns"):
-        raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
+    recording = replayed.recording
     found, made = scratch(replayed.extent[0]), 0
     for some in _planned(params, replayed):
         row = some.row[some.bounds[:-1]]
-        found[made : made + len(row)] = _column(replayed.recording, "gave_up_ns", row)
+        delays, took, ended = (_column(recording, name, row) for name in ("gave_up_ns", "latency_ns", "status"))
+        late = (delays < 0) & (ended == TIMEOUT) & (not recording.grouped)  # a run of ours has its own timeout
+        found[made : made + len(row)] = np.where(late, took, delays)
         made += len(row)
+    if not (recording.knows("gave_up_ns") or (found >= 0).any()):
+        raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
     return found
 
 
@@ -480,8 +483,15 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         found.append(
             f"replay: the window cuts {begun:,} recorded sessions that began before it, and {going:,} that go on after"
         )
+    if recording.resent:
+        found.append(
+            f"replay: a proxy sent {recording.resent:,} attempts more than there are lines, and nobody knows when: "
+            "they are not sent. client: {retry: ...} sends such"
+        )
     if params.load != 1:
-        before, after = census(recording), census(recording, replace(replayed.shape, spread=False))
+        shape, part = replayed.shape, (window.start_ns, replayed.end_ns)
+        before = census(recording, parts=placed(recording, Shape(), *part))
+        after = census(recording, shape, placed(recording, shape, *part))
         pairs = ((name, before.dispersion[name], after.dispersion[name]) for name in before.dispersion)
         said = ", ".join(f"{b:.3g} before and {a:.3g} after at {n}" for n, b, a in pairs if None not in (a, b))
         found.append(f"replay: load {params.load:g} resamples whole sessions; dispersion {said or 'unknown'}")
