@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols.openai import GenerationDialect
 from plimsoll.harness.sealing.labelling import Known
+from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.formats.plimsoll import write
 from plimsoll.scenarios.kinds import replay
 from plimsoll.scenarios.samples import recording
 from plimsoll.scenarios.samples.census import census
@@ -269,3 +274,45 @@ def test_whole_prompts_of_sessions_have_an_ideal_and_live_answers_have_none(tmp_
     assert [*picked.chain(1)] == [*source.chain(2)]
     own = scenario(tmp_path / "b.csv", sessions="turns")
     assert IDEAL not in Known(own.blocks(6), None, 1, own.source_object()).names
+
+
+def test_what_waits_still_waits_when_it_was_imported(tmp_path: Path) -> None:
+    found = read(GOLDEN / "mooncake-plus.turns.jsonl", "x")
+    with (tmp_path / "t.jsonl").open("wb") as file:
+        write(found, file)
+    assert "load line" not in (tmp_path / "t.jsonl").read_text(), "no words"
+    again = spec.with_flags(trace=str(tmp_path / "t.jsonl")).build(4)
+    plan = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.turns.jsonl")).build(4)
+    assert (again.after == plan.after).all()
+    assert (again.due_ns == plan.due_ns).all()
+    assert b"waits" not in _written(read(GOLDEN / "bailian.jsonl", "x")), "what has times is written as it was"
+
+
+def _written(found: recording.Recording) -> bytes:
+    file = io.BytesIO()
+    write(found, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lacks"),
+    [
+        ("openai-chat", ""),
+        ("openai-completions", "messages and tools"),
+        ("tgi-generate", "messages and priority and tools"),
+    ],
+)
+def test_a_protocol_carries_the_words_of_a_recording_or_says_which_it_can_not(protocol: str, lacks: str) -> None:
+    source = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.turns.jsonl")).source_object()
+    found = protocols()[protocol]
+    told = found.lacking(source)
+    if lacks:
+        assert told is not None
+        assert f"have {lacks}, and protocol {protocol}" in told
+        assert "ignore=[" in told
+        return
+    assert told is None
+    request = GenerationDialect(Target("http://127.0.0.1:1", protocol), chat=True).encode(source.payload(0))
+    body = json.loads(request.body)
+    assert (body["priority"], body["tools"][0]["function"]["name"]) == (2, "f")
+    assert body["messages"] == [{"role": "user", "content": "What is a load line?"}]
