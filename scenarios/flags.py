@@ -64,6 +64,8 @@ class Flags(TypedDict, total=False):
     name: str | None
     source: str | None
     loads: Mapping[str, float] | None
+    of_class: str | None
+    part: str | None
 
 
 _TARGET = (
@@ -76,7 +78,7 @@ _PLAIN = (
 )
 #: How a file is read: the same of its times and of its lengths.
 _READING = ("format", "time_unit", "columns")
-_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth", "sessions", *_READING)
+_REPLAY = ("trace", "speed", "window", "prehistory", "spread", "load", "share_depth", "sessions", "part", *_READING)
 _PARAMS = ("rate", "arrival", "concurrency", *_REPLAY)
 #: What a description tells of, and the flags that change it.
 _LOAD = ("kind", "mode", "params", "source", "stop", "cancel", "warmup")
@@ -104,6 +106,13 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     for key, between in (("window", ".."), ("cancel", ":")):
         if key in given:
             given[key] = _pair(key, given[key], between)
+    if base is not None and base.mix and "trace" in given:
+        if "part" not in given:
+            return _replayed_mix(base, given)
+        if given["part"] not in base.mix:
+            told = f"{base.name} is a mix of {', '.join(base.mix)}, and has no class {given['part']}. Name one of them"
+            raise ScenarioError([f"--class: {told}."])
+        base = base.mix[given["part"]].model_copy(update={"seed": base.seed})
     if base is not None and base.mix:
         return _over_mix(base, given)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": COMMAND_LINE}
@@ -190,6 +199,22 @@ def split_load(text: str) -> tuple[str, str]:
     return (said[1], said[2] or "") if said else ("", "")
 
 
+def _replayed_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
+    """Each class of a run of several repeats its own part of it. Raises ``ScenarioError`` with every problem."""
+    mapping, rest, labels = base.to_mapping(), dict(given), dict[str, str]()
+    kind, flags = rest.pop("kind", "replay"), {key: rest.pop(key) for key in _REPLAY if key in rest}
+    for name, one in mapping[MIX].items():
+        own, said = {**one, "stop": {}}, dict[str, str]()
+        own.pop("until", None)
+        mine = {key: value for key, value in flags.items() if key != "sessions" or base.mix[name].kind == "sessions"}
+        errors = _set_kind(own, {**mine, "kind": kind, "part": name}, said)
+        if errors:
+            raise ScenarioError(errors)
+        mapping[MIX][name] = own
+        labels |= {f"{MIX}.{name}.{path}": flag for path, flag in said.items()}
+    return _over_mix(parse(mapping, base.name, labels=labels), rest)
+
+
 def loads_of(mix: Scenario, variable: str, name: str = "") -> dict[str, float]:
     """The loads of the classes that have such a load, each one number; ``name``: of this class alone. One of mode
     accuracy sends each sample once, at no chosen load.
@@ -263,6 +288,7 @@ def _pair(key: str, text: str, between: str) -> dict[str, Any] | str:
 
 def _flag(key: str) -> str:
     odd = {"objectives": "--slo", "headers": "--header", "options": "--option", "columns": "--column"}
+    odd["part"] = "--class"
     return {**odd, "format": "--trace-format"}.get(key, "--" + key.replace("_", "-"))
 
 
@@ -272,7 +298,7 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     meant = "replay" if "trace" in given else "concurrency" if "concurrency" in given else "server"
     name = given.get("kind") or mapping.get("kind") or meant
     if name != mapping.get("kind") or "trace" in given:  # a new recording has no speed or window yet
-        mapping["params"] = {}
+        mapping["params"] = _of_run(mapping, given) if "trace" in given else {}
     mapping["kind"] = name
     if "kind" in given:
         labels["kind"] = "--kind"
@@ -292,6 +318,16 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
             instead = f" or use {', '.join(map(_flag, own))}" if own else " or leave it out"
             errors.append(f"{_flag(key)}: kind {name} has no {key}. Add --kind {' or '.join(fits)},{instead}.")
     return errors
+
+
+def _of_run(mapping: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the replay of a run of sessions keeps of its params."""
+    params = mapping.get("params") or {}
+    if mapping.get("kind") not in ("sessions", "replay") or not Path(given["trace"]).is_dir():
+        return {}
+    data, waits = params.get("turns") == "data", given.get("sessions") == "turns"
+    names = ["turns"] * data + ["history"] * (data or waits) + ["affinity", "on_failure"] * waits
+    return {name: params[name] for name in names if params.get(name) is not None}
 
 
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:

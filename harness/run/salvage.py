@@ -51,6 +51,7 @@ from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.samples.payload import PayloadSource
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
@@ -181,9 +182,9 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
         answers, notes = _gather_outputs(directory, scenario, plan.whole(), manifest)
-    payloads, told = read_again(scenario)
+    payloads, source, told = read_again(scenario)
     chosen = _chosen(scenario, plan.extent())
-    sealed = seal(directory, manifest, scenario, plan, members, facts, chosen, begun.dealing, answers, payloads)
+    sealed = seal(directory, manifest, scenario, plan, members, facts, chosen, begun.dealing, answers, payloads, source)
     if sealed.directory != directory:
         _keep_promises(directory, sealed.directory)
     return replace(sealed, notes=(*sealed.notes, *notes, *told))
@@ -382,8 +383,8 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
         Member(index, done=told.get(index, {}), segments=[more] if index == 0 else []) for index in range(n_workers)
     ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
-    chosen, payloads = _chosen(scenario, plan.extent()), _told_again(scenario)
-    made = seal(create(out), manifest, scenario, plan, members, facts, chosen, payloads=payloads)
+    chosen, (payloads, source) = _chosen(scenario, plan.extent()), _told_again(scenario)
+    made = seal(create(out), manifest, scenario, plan, members, facts, chosen, payloads=payloads, source=source)
     _keep_promises(sealed.directory, made.directory)
     return made.directory.path
 
@@ -451,15 +452,15 @@ def _collected(home: Sealed, folders: Sequence[Path], out: Path | None) -> Path:
         if (run / name).is_file():
             _copy(run / name, made.file(name))
     chosen = _chosen(scenario, plan.extent())
-    dealing, payloads = manifest["dealing"], _told_again(scenario)
-    return seal(made, manifest, scenario, plan, members, facts, chosen, dealing, None, payloads).directory.path
+    dealing, (payloads, source) = manifest["dealing"], _told_again(scenario)
+    return seal(made, manifest, scenario, plan, members, facts, chosen, dealing, None, payloads, source).directory.path
 
 
-def _told_again(scenario: Mapping[str, Any]) -> LabelTable | None:
-    payloads, problems = read_again(scenario)
+def _told_again(scenario: Mapping[str, Any]) -> tuple[LabelTable | None, PayloadSource | None]:
+    payloads, source, problems = read_again(scenario)
     if problems:
         print(*(f"warning: {text}" for text in problems), sep="\n", file=sys.stderr)
-    return payloads
+    return payloads, source
 
 
 def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:

@@ -39,8 +39,9 @@ class Known:
         self._of_payload = {label: np.append(column, -1) for label, column in held.items()}
         self._texts = dict(head.labels.texts) if head.labels is not None else {}
         self._of_plan = tuple(head.labels.columns) if head.labels is not None else ()
-        # A turn begins with what its session said before, of which the source knows nothing.
-        shares = getattr(source, "shares", False) and "turn" not in self._of_plan
+        # A turn begins with what its session said before, of which only a source of whole prompts knows.
+        whole = "turn" not in self._of_plan or getattr(source, "whole", False)
+        shares = getattr(source, "shares", False) and whole
         self._shares = cast(Prefixed, source) if shares else None
         # A closed loop repeats its list for as long as it runs: all of the list's labels are at hand.
         listed = plan.whole().labels if head.cyclic and head.labels is not None else None
@@ -121,15 +122,15 @@ def of_payloads(scenario: Scenario, source: PayloadSource) -> LabelTable | None:
     return LabelTable.of({label: _told(said.get(key, none)) for label, key in keys.items()})
 
 
-def read_again(scenario: Mapping[str, Any]) -> tuple[LabelTable | None, tuple[str, ...]]:
-    """The same by scenario.yaml, for whoever seals what another left; and what went wrong."""
-    if not scenario.get("labels"):
-        return None, ()
+def read_again(scenario: Mapping[str, Any]) -> tuple[LabelTable | None, PayloadSource | None, tuple[str, ...]]:
+    """The same by scenario.yaml, for whoever seals what another left; its source; and what went wrong."""
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
-        return of_payloads(known, known.source_object()), ()
+        source = None if known.mix else known.source_object()
+        return None if source is None else of_payloads(known, source), source, ()
     except (ScenarioError, OSError) as error:
-        return None, (f"labels of the data set are missing: it can't be read again ({error})",)
+        told = f"labels of the data set are missing: it can't be read again ({error})"
+        return None, None, (told,) * bool(scenario.get("labels"))
 
 
 def _told(values: Sequence[str | float | None]) -> list[str | int | None]:

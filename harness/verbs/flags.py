@@ -166,6 +166,9 @@ ShareDepth = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens that a copied prompt shares with the recorded one. Default: 512."),
 ]
+Part = Annotated[
+    str | None, typer.Option("--class", metavar="NAME", help="Of a run of several classes (mix): this one alone.")
+]
 Sessions = Annotated[
     str | None,
     typer.Option(

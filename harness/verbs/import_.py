@@ -23,10 +23,12 @@ def import_(
     trace_format: shared.TraceFormat = None,
     time_unit: shared.TimeUnit = None,
     column: shared.Column = None,
+    part: shared.Part = None,
 ) -> None:
     """Write a recording as one small documented format: times, lengths, outcomes, recorded latencies, hidden blocks."""
     from plimsoll.harness.outlook.recorded import write_trace
     from plimsoll.harness.process.outlet import say
     from plimsoll.harness.verbs.run import read_as
 
-    say(f"{write_trace(recording, read_as(trace_format, time_unit, column), out, key_file)}\n")
+    reading = {**read_as(trace_format, time_unit, column), "part": part}
+    say(f"{write_trace(recording, reading, out, key_file)}\n")

@@ -179,6 +179,7 @@ def replay(
     load: shared.Load = None,
     share_depth: shared.ShareDepth = None,
     sessions: shared.Sessions = None,
+    part: shared.Part = None,
     trace_format: shared.TraceFormat = None,
     time_unit: shared.TimeUnit = None,
     column: shared.Column = None,
@@ -222,7 +223,7 @@ def replay(
     shape: dict[str, Any] = {
         "trace": str(Path(recording).resolve()), "speed": speed, "window": window, "prehistory": prehistory,
         "spread": spread or None, "load": load, "share_depth": share_depth, "seed": seed,
-        "sessions": sessions,
+        "sessions": sessions, "part": part,
         **read_as(trace_format, time_unit, column),
     }  # fmt: skip
     if describe:

@@ -23,6 +23,10 @@ _NOTE = (
     "Ideal: tokens of beginnings that an earlier request of the plan had, the warm-up's too, as a cache without limit "
     "would. Shares are of all prompt tokens of successes."
 )
+_NONE = (
+    "Ideal: not computed. It is known of prompts that are made here (sources synthetic_text and trace) and repeat no "
+    "live answers of their session; shares are of all prompt tokens of successes."
+)
 
 
 class Hits(BaseModel, frozen=True, extra="forbid"):
@@ -81,12 +85,15 @@ def _hits(records: Records, here: BoolArray) -> Hits:
 
 def blocks(found: PrefixCache, _report: object) -> list[Block]:
     """One table: the whole run, and below it each value of each label."""
-    rows = [_row("all requests", found.whole)]
+    rows, known = [_row("all requests", found.whole)], found.whole.ideal_share is not None
     for label, groups in found.by.items():
         rows += [_row(f"{label} {value}", hits) for value, hits in groups.items()]
     columns = [Column("", right=False, names=True), Column("requests"), Column("prompt tokens"), Column("cached")]
     columns += [Column("ideal"), Column("of the ideal")]
-    shown: Sequence[Block] = [Table(columns, rows, title="Prefix cache"), Sentence(_NOTE, fine=True)]
+    shown: Sequence[Block] = [
+        Table(columns, rows, title="Prefix cache"),
+        Sentence(_NOTE if known else _NONE, fine=True),
+    ]
     return [Section("Prefix cache", [Card([*shown])])]
 
 

@@ -4,7 +4,7 @@ connection.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from plimsoll.scenarios.samples.recording import CANCELLED, CONNECT, REFUSED, TIMEOUT, Recording
@@ -34,7 +34,14 @@ def _detect(head: Head) -> bool:
 def _read(reading: Reading, made: Recording) -> None:
     with opened(reading.path) as file:
         lines = file.read(1) == b"["
-    keep(reading, reading.texts(_line) if lines else reading.lines(_row), made)
+    keep(reading, _counted(reading.texts(_line) if lines else reading.lines(_row), made), made)
+
+
+def _counted(rows: Iterable[tuple[int, Row]], made: Recording) -> Iterator[tuple[int, Row]]:
+    """A line is all attempts at once: those after the first are counted, one where a flag alone tells of some."""
+    for line, row in rows:
+        made.resent += max(row["attempt"], int("URX" in row["label:flags"].split(",")), 0)
+        yield line, row
 
 
 def _line(text: str) -> Row:

@@ -55,7 +55,7 @@ def _read(reading: Reading, made: Recording) -> None:
 
 def _begin(reading: Reading, made: Recording, head: dict[str, Any]) -> None:
     """What the first line says of all the others. Raises ValueError."""
-    reading.require(head, ("plimsoll_trace", "block_tokens", "cumulative", "timed", "labels", "from"))
+    reading.require(head, ("plimsoll_trace", "block_tokens", "cumulative", "timed", "waits", "labels", "from"))
     tokens, labels = head.get("block_tokens", made.block_tokens), head.get("labels", [])
     if head.get("plimsoll_trace") != _VERSION:
         raise ValueError(
@@ -67,6 +67,7 @@ def _begin(reading: Reading, made: Recording, head: dict[str, Any]) -> None:
         raise ValueError(f"labels is {labels!r:.60}. Give a list of names.")
     made.label(labels)
     made.block_tokens, made.timed = tokens, head.get("timed") is not False
+    made.waits = head.get("waits") is True
     made.cumulative = head.get("cumulative") is True if reading.names.cumulative is None else made.cumulative
 
 
@@ -77,6 +78,7 @@ def write(recording: Recording, file: IO[bytes], hide: Callable[[int], int] | No
     """
     head = {"plimsoll_trace": _VERSION, "from": recording.form, "timed": recording.timed}
     head |= {"cumulative": recording.cumulative, "block_tokens": recording.block_tokens}
+    head |= {"waits": True} if recording.waits else {}
     file.write(json.dumps(head | {"labels": [*recording.texts]}).encode() + b"\n")
     for begin in range(0, len(recording), STEP):
         rows = recording.rows(begin, begin + STEP)

@@ -1,5 +1,5 @@
-"""A run directory of ours: the planned times of a schedule, the times at which slots came free in a closed loop, and
-how each request ended then.
+"""A run directory of ours: the planned times of a schedule, the times at which slots came free in a closed loop, how
+each request ended then, and whose turn it was. Of a run of several classes one is read, at its times in the run.
 """
 
 from typing import Any
@@ -14,15 +14,15 @@ from plimsoll.scenarios.text.document import ScenarioError
 
 _TAKES = ("query_id", "sample_ix", "payload_ix", "due_ns", "n_in", "n_out", "phase")
 #: Of a run that says so: how it ended, and when; what it cancelled on purpose was given up so long after its start.
-_MORE = ("status", "done_ns", "first_token_ns", "ready_ns")
-_WORDS = ("phase", "status")
+_MORE = ("status", "done_ns", "first_token_ns", "ready_ns", "session", "turn", "class")
+_WORDS = ("phase", "status", "class")
 
 
 def _read(reading: Reading, made: Recording) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = reading.path
+    path, classes, first_ns = reading.path, set[str](), list[int]()
     try:
         with pq.ParquetFile(path) as file:
             more = [name for name in _MORE if name in file.schema_arrow.names]
@@ -37,6 +37,11 @@ def _read(reading: Reading, made: Recording) -> None:
                     column["gave_up_ns"] = np.where(gone, column["done_ns"] - column.pop("ready_ns"), -1)
                 # Rows of single attempts are what the client made of requests that have rows of their own.
                 rows = (column["due_ns"] >= 0) & (phase != "warmup") & (phase != "attempt")
+                first_ns += [int(column["due_ns"][rows].min())] if rows.any() else []
+                if "class" in more:
+                    names = np.array(batch.column("class").to_pylist())
+                    classes |= {*names.tolist()}
+                    rows &= names == reading.part
                 column = {name: values[rows] for name, values in column.items()}
                 column["at_ns"] = due = column.pop("due_ns")
                 for name, to in (("done_ns", "latency_ns"), ("first_token_ns", "ttft_ns")):
@@ -48,6 +53,13 @@ def _read(reading: Reading, made: Recording) -> None:
         raise ScenarioError(
             [f"{reading.where}: {path} can't be read ({error}). Give a sealed run directory."]
         ) from None
+    if classes and reading.part not in classes:
+        said = "is a run of" if reading.part is None else f"has no class {reading.part}, but"
+        raise ScenarioError(
+            [f"{reading.where}: {path.parent} {said} {', '.join(sorted(classes))}. Name one: --class, or params.part."]
+        )
+    if classes:
+        made.origin_ns = min(first_ns)
     if not len(made):
         raise ScenarioError([f"{reading.where}: {path.parent} measured nothing. Give a run with requests."])
 
@@ -72,5 +84,5 @@ FORMAT = Format(
     detect=_detect,
     read=_read,
     takes=(*_TAKES, *_MORE),
-    columns=("status", "gave_up_ns", "latency_ns", "ttft_ns"),
+    columns=("session", "turn", "think_ns", "status", "gave_up_ns", "latency_ns", "ttft_ns"),
 )

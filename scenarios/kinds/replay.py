@@ -30,9 +30,9 @@ from plimsoll.scenarios.plan.plan import BLOCK, IntArray, Plan, Stop
 from plimsoll.scenarios.plan.sampling import choose, chosen, require_samples
 from plimsoll.scenarios.plugins import OF_SESSIONS, Kind, Warmup
 from plimsoll.scenarios.samples.census import census, cut
-from plimsoll.scenarios.samples.conversations import history_of
+from plimsoll.scenarios.samples.conversations import conversations, history_of
 from plimsoll.scenarios.samples.payload import PayloadSource
-from plimsoll.scenarios.samples.recording import Recording, scratch
+from plimsoll.scenarios.samples.recording import TIMEOUT, Recording, scratch
 from plimsoll.scenarios.samples.reshaping import FOREVER, SHARED_TOKENS, Placed, Shape, clock, placed
 from plimsoll.scenarios.samples.traces import Columns, FormatName, Unit, read
 from plimsoll.scenarios.sources.trace import Prompts
@@ -91,6 +91,12 @@ class ReplayParams(BaseModel):
         exclude_if=not_,
         description="turns: later turns wait for the answer before and the recorded think time; times: as they came; "
         "null: turns where only first ones have times.",
+    )
+    part: str | None = Field(
+        default=None, exclude_if=not_, description="Of a run of several classes: this one, at its times in the run."
+    )
+    turns: Literal["data"] | None = Field(
+        default=None, exclude_if=not_, description="Of a run of sessions that had them from data: samples are turns."
     )
     history: Literal["live", "recorded", "none"] | None = Field(
         default=None,
@@ -256,7 +262,7 @@ def recording_of(params: ReplayParams) -> Recording:
     """What is to be replayed. Raises ``ScenarioError``, and ValueError where none is named."""
     if params.trace is None:
         raise ValueError("params.trace is not given. Name the file or run directory to replay (--trace)")
-    return read(Path(params.trace), "params.trace", params.format, params.columns, params.time_unit)
+    return read(Path(params.trace), "params.trace", params.format, params.columns, params.time_unit, params.part)
 
 
 def _replayed(params: ReplayParams, seed: int) -> _Replayed:
@@ -283,13 +289,16 @@ def _replayed(params: ReplayParams, seed: int) -> _Replayed:
             f"params.window holds no request: the recording lasts {recording.last_ns / 1e9:.6g} s. Give a part with "
             "some"
         )
+    if params.part is not None:  # all classes begin together
+        extent = extent[0], window.start_ns, extent[2]
     return _Replayed(recording, shape, end_ns, extent, _turns(params, recording))
 
 
 def _turns(params: ReplayParams, recording: Recording) -> bool:
     """Whether later turns wait for the ones before. Raises ValueError for what contradicts it."""
     turns = recording.waits if params.sessions is None else params.sessions == "turns"
-    given = [name for name in ("history", "affinity", "on_failure") if getattr(params, name) is not None]
+    given = ["history"] * (params.history is not None and params.turns is None)
+    given += [name for name in ("affinity", "on_failure") if getattr(params, name) is not None]
     if not turns and given:
         raise ValueError(f"params.{given[0]} is of turns that wait for answers. Add sessions: turns, or leave it out")
     if not turns and recording.waits:
@@ -301,7 +310,7 @@ def _turns(params: ReplayParams, recording: Recording) -> bool:
             "params.sessions: turns, and the recording knows of no sessions. Leave it out, or name their column "
             "(--column session=NAME)"
         )
-    if turns:
+    if turns and not recording.grouped:
         history_of(recording.cumulative, params.history)
     return turns
 
@@ -314,6 +323,8 @@ def _labels(params: ReplayParams) -> tuple[str, ...]:
 
 def _sourced(params: ReplayParams, source: PayloadSource) -> PayloadSource:
     """Prompts of one session grow where its turns wait for each other, and a recording says that they did."""
+    if params.turns == "data":
+        return conversations(source, params.history == "recorded", params.history == "live")
     return replace(source, by_session=True) if isinstance(source, Prompts) and _labels(params) else source
 
 
@@ -321,7 +332,8 @@ def _settled(params: ReplayParams, source: Callable[[], PayloadSource]) -> Repla
     """What sessions do where nobody said it."""
     if not _labels(params):
         return params
-    history = history_of(recording_of(params).cumulative, params.history)
+    found = recording_of(params)
+    history = (params.history or "none") if found.grouped else history_of(found.cumulative, params.history)
     return params.model_copy(update={"history": history, "on_failure": params.on_failure or "end"})
 
 
@@ -435,15 +447,18 @@ def _gave_up(params: ReplayParams, seed: int) -> Callable[[IntArray], IntArray]:
 
 @lru_cache(maxsize=1)
 def _given_up(params: ReplayParams, seed: int) -> IntArray:
-    """int64[n]: after how many ns each query was given up, -1 if it was not; in a file where they are many."""
+    """int64[n]: after how many ns each query was given up or timed out, -1 if not; in a file where they are many."""
     replayed = _replayed(params, seed)
-    if not replayed.recording.knows("gave_up_ns"):
-        raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
+    recording = replayed.recording
     found, made = scratch(replayed.extent[0]), 0
     for some in _planned(params, replayed):
         row = some.row[some.bounds[:-1]]
-        found[made : made + len(row)] = _column(replayed.recording, "gave_up_ns", row)
+        delays, took, ended = (_column(recording, name, row) for name in ("gave_up_ns", "latency_ns", "status"))
+        late = (delays < 0) & (ended == TIMEOUT) & (not recording.grouped)  # a run of ours has its own timeout
+        found[made : made + len(row)] = np.where(late, took, delays)
         made += len(row)
+    if not (recording.knows("gave_up_ns") or (found >= 0).any()):
+        raise ValueError("cancel: recorded, and the recording knows of no request that was given up. Leave cancel out")
     return found
 
 
@@ -468,8 +483,15 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         found.append(
             f"replay: the window cuts {begun:,} recorded sessions that began before it, and {going:,} that go on after"
         )
+    if recording.resent:
+        found.append(
+            f"replay: a proxy sent {recording.resent:,} attempts more than there are lines, and nobody knows when: "
+            "they are not sent. client: {retry: ...} sends such"
+        )
     if params.load != 1:
-        before, after = census(recording), census(recording, replace(replayed.shape, spread=False))
+        shape, part = replayed.shape, (window.start_ns, replayed.end_ns)
+        before = census(recording, parts=placed(recording, Shape(), *part))
+        after = census(recording, shape, placed(recording, shape, *part))
         pairs = ((name, before.dispersion[name], after.dispersion[name]) for name in before.dispersion)
         said = ", ".join(f"{b:.3g} before and {a:.3g} after at {n}" for n, b, a in pairs if None not in (a, b))
         found.append(f"replay: load {params.load:g} resamples whole sessions; dispersion {said or 'unknown'}")

@@ -15,6 +15,7 @@ import numpy as np
 
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.samples.payload import Payload, PayloadSource, Said, require_index
+from plimsoll.scenarios.samples.prefixes import Chain
 
 Messages = tuple[dict[str, Any], ...]
 
@@ -42,6 +43,28 @@ class Conversations:
     def payload(self, index: int) -> Payload:
         require_index(index, len(self.payloads))
         return self.payloads[index]
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """As of the source that turns were picked from."""
+        return getattr(self._source, "carries", frozenset())
+
+    @property
+    def shares(self) -> bool:
+        """Likewise, of whole prompts: what begins alike is told by ``chain``."""
+        return bool(getattr(self._source, "shares", False) and getattr(self._source, "whole", False))
+
+    whole = shares
+
+    def chain(self, index: int) -> Chain:
+        """The parts of that turn's prompt."""
+        assert isinstance(self.payloads, Picked)  # else nothing is shared
+        found: Chain = getattr(self._source, "chain")(int(self.payloads.order[index]))  # noqa: B009
+        return found
+
+    @property
+    def _source(self) -> PayloadSource | None:
+        return self.payloads.source if isinstance(self.payloads, Picked) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,8 @@ class Recording:
     ``timed``: each request says when it came; else they are in the file's order, and times count from their session's
     start. ``waits``: only first turns do, and a later one comes when nobody needs time to answer. ``carries``: what its
     requests have that not every protocol has. ``cumulative``: ``n_in`` of a turn contains the turns before it.
-    ``block_tokens``: what one id of a block stands for. ``form``: the format that it was read from.
+    ``block_tokens``: what one id of a block stands for. ``form``: the format that it was read from. ``origin_ns``: of a
+    class of a run, when the run's first request came. ``resent``: attempts that have no rows.
     """
 
     def __init__(self, row: np.dtype[Any] = FILE, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> None:
@@ -134,6 +135,8 @@ class Recording:
         self.last_ns = self.n_payloads = self.n_sessions = 0
         self.timed, self.cumulative, self.block_tokens, self.form = True, False, BLOCK_TOKENS, ""
         self.waits, self.carries = False, set[str]()
+        self.origin_ns: int | None = None
+        self.resent = 0
 
     def __len__(self) -> int:
         return self._rows.size // self._row.itemsize
@@ -198,7 +201,7 @@ class Recording:
         if "session" in self._known:
             self._number()
         if self.timed:
-            self._first_ns = int(self._read(0, 1)["at_ns"][0])
+            self._first_ns = int(self._read(0, 1)["at_ns"][0]) if self.origin_ns is None else self.origin_ns
             self.last_ns = int(self._read(len(self) - 1, len(self))["at_ns"][0]) - self._first_ns
         return self
 

@@ -7,6 +7,7 @@ left out that the format does not name.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -55,6 +56,14 @@ MOST, _PLAIN, _IDS, _WIDEST = 10_000_000, 1 << 22, 1 << 20, (1 << 63) - 1
 _WHOLE = 1 << 28
 #: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
 _MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
+#: Of the first line, where no key of an object is looked for.
+_LINE = 1_000_000
+#: How text begins that has two or four bytes a letter, with a mark or without. The names are iconv's.
+_WIDE = re.compile(
+    rb"(?P<UTF_32>\xff\xfe\0\0|\0\0\xfe\xff)|(?P<UTF_16>\xff\xfe|\xfe\xff)"
+    rb"|(?P<UTF_16LE>(?:[\x01-\x7f]\0){4})|(?P<UTF_16BE>(?:\0[\x01-\x7f]){4})",
+    re.DOTALL,
+)
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
 
 
@@ -94,7 +103,8 @@ class Head:
 
 @dataclass(slots=True)
 class Reading:
-    """One file on its way into a recording. ``where`` names the scenario's key, ``other`` the format it looks like."""
+    """One file on its way into a recording. ``where`` names the scenario's key, ``other`` the format it looks like,
+    ``part`` the class of a run."""
 
     path: Path
     where: str
@@ -103,6 +113,7 @@ class Reading:
     errors: list[str] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)
     other: str | None = None
+    part: str | None = None
 
     def lines(self, make: Callable[[dict[str, Any]], Row | None]) -> Iterator[tuple[int, Row]]:
         """What ``make`` makes of each line's object, with its number; None: it is no request."""
@@ -181,8 +192,13 @@ def opened(path: Path) -> BinaryIO:
 def head_of(path: Path) -> Head:
     """How the file begins."""
     with opened(path) as file:
-        first = file.readline(1_000_000)
-        text = (first + file.read(1 << 16))[: 1 << 16].decode("utf-8-sig", errors="replace")
+        first = file.readline(_LINE)
+        if first.startswith((b"{", codecs.BOM_UTF8 + b"{")) and not first.endswith(b"\n"):
+            first += file.readline(LONGEST)  # its keys tell the format
+        text = (first[: 1 << 16] + file.read(1 << 16))[: 1 << 16].decode("utf-8-sig", errors="replace")
+    if wide := _WIDE.match(first):
+        name = str(wide.lastgroup).replace("_", "-")
+        raise ScenarioError([f"{path}: is {name} text, and UTF-8 is read. Convert it: iconv -f {name} -t UTF-8 {path}"])
     line = first.decode("utf-8-sig", errors="replace").strip()
     entry: Any = None
     with suppress(ValueError, RecursionError):
@@ -190,7 +206,9 @@ def head_of(path: Path) -> Head:
     names: list[str] = []
     with suppress(csv.Error):
         names = [] if line.startswith(("{", "[")) else next(csv.reader([line], skipinitialspace=True), [])
-    return Head(path, line, text, entry if isinstance(entry, dict) else {}, tuple(name.strip() for name in names))
+    return Head(
+        path, line[:_LINE], text, entry if isinstance(entry, dict) else {}, tuple(name.strip() for name in names)
+    )
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

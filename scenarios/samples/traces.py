@@ -98,8 +98,15 @@ def _known(name: str) -> str:
 FormatName = Annotated[str, Field(strict=True), AfterValidator(_known), WithJsonSchema({"type": "string"})]
 
 
-def read(path: Path, where: str, form: str = "auto", columns: Columns | None = None, unit: Unit = "s") -> Recording:
-    """The trace at ``path``; ``where`` is the scenario's key that names it.
+def read(
+    path: Path,
+    where: str,
+    form: str = "auto",
+    columns: Columns | None = None,
+    unit: Unit = "s",
+    part: str | None = None,
+) -> Recording:
+    """The trace at ``path``; ``where`` is the scenario's key that names it, ``part`` the class of a run.
 
     Raises ``ScenarioError`` with every problem.
     """
@@ -109,7 +116,11 @@ def read(path: Path, where: str, form: str = "auto", columns: Columns | None = N
             raise ScenarioError(
                 [f"{where}: {path} is no run directory (no requests.parquet). Give one, or a trace file."]
             )
-        return _read(file, where, "run", Columns().model_dump_json(), unit, _stamp(file))
+        return _read(file, where, "run", Columns().model_dump_json(), unit, _stamp(file), part)
+    if part is not None:
+        raise ScenarioError(
+            [f"{where}: {path} is a file, and classes are of run directories. Leave part (--class) out."]
+        )
     problem = missing(path, where, packed=True)
     if problem:
         raise ScenarioError([problem])
@@ -126,9 +137,11 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, where: str, form: str, columns: str, unit: Unit, stamp: object) -> Recording:
+def _read(
+    path: Path, where: str, form: str, columns: str, unit: Unit, stamp: object, part: str | None = None
+) -> Recording:
     """The file as it was at ``stamp``: a scenario's times and its prompts are of one reading."""
-    reading = Reading(path, where, Columns.model_validate_json(columns), UNIT_NS[unit])
+    reading = Reading(path, where, Columns.model_validate_json(columns), UNIT_NS[unit], part=part)
     try:
         found = [] if form == "run" else _detected(head_of(path))
         chosen = formats()[_chosen(path, found) if form == "auto" else form]

@@ -80,6 +80,11 @@ class Prompts:
         return (self.recording.blocks or self._grows) and not self.carries
 
     @property
+    def whole(self) -> bool:
+        """A turn's prompt contains what its session said before."""
+        return self.recording.cumulative
+
+    @property
     def carries(self) -> frozenset[str]:
         """What is in the recording's requests that not every protocol has: messages, tools, priority."""
         return frozenset(self.recording.carries)

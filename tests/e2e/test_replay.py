@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.slo.records import tables
@@ -123,3 +124,40 @@ def test_what_was_given_up_is_given_up_again_at_its_time_and_in_a_replay_of_the_
         assert (waited_ns < 200_000_000).all(), "its answer takes 300 ms"
         report = json.loads((tmp_path / out / "report.json").read_text())
         assert any("3 of 12 requests were given up when they were recorded" in text for text in report["warnings"])
+
+
+def test_later_turns_wait_for_answers_and_a_mix_is_replayed_whole_or_by_class(target: Server, tmp_path: Path) -> None:
+    source = {"kind": "synthetic_text", "prompt_tokens": 20, "output_tokens": 3}
+    mix = {
+        "chat": {"kind": "sessions", "params": {"rate": 4, "turns": 3, "think": "70ms"}, "source": source},
+        "api": {"kind": "server", "params": {"rate": 9}, "source": source},
+    }
+    stop = {"min_queries": 6, "min_duration": "0s"}
+    (tmp_path / "m.yaml").write_text(json.dumps({"name": "m", "target": {"url": target.url}, "stop": stop, "mix": mix}))
+    for command in (
+        ("run", "m.yaml", "--out", "a"),
+        ("replay", "a", "--out", "b"),
+        ("replay", "a", "--class", "chat", "--sessions", "turns", "--speed", "2", "--out", "c"),
+    ):
+        done = plimsoll_here(*command, cwd=tmp_path)
+        assert done.returncode in (0, 4), done.stderr
+    a, b, c = (
+        pq.read_table(tmp_path / name / "requests.parquet").to_pandas().sort_values(["due_ns", "query_id"])
+        for name in "abc"
+    )
+    for name in mix:
+        assert a[a["class"] == name].due_ns.tolist() == b[b["class"] == name].due_ns.tolist(), "on one clock"
+        assert a[a["class"] == name].payload_ix.tolist() == b[b["class"] == name].payload_ix.tolist()
+    assert len(c) == (a["class"] == "chat").sum()
+    for _, turns in c.groupby("session"):
+        assert turns.turn.tolist() == [*range(1, len(turns) + 1)]
+        assert {due - done for due, done in zip(turns.due_ns[1:], turns.done_ns, strict=False)} == {35_000_000}
+    for verb in ("replay", "import"):
+        done = plimsoll_here(verb, "a", *("--class", "nope", "--out", "d"), cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "chat" in done.stderr, done.stderr
+        assert "--class" in done.stderr
+    done = plimsoll_here("import", "a", "--class", "chat", "--out", "t.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows_of = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()[1:]]
+    assert {row["think_ns"] for row in rows_of if row["turn"] > 1} == {70_000_000}

@@ -464,12 +464,12 @@ def test_what_replay_makes_of_sessions_is_said() -> None:
 def test_recorded_give_ups_are_replayed_when_they_came_and_no_others() -> None:
     whole = spec.parse({"kind": "replay", "params": {"trace": str(GOLDEN / "envoy.log")}, "cancel": "recorded"})
     plan = whole.build(4)
-    assert cancellation.rows(whole.cancels, whole.seed, plan).tolist() == [-1, 500 * MS, -1, -1]  # type: ignore[union-attr]
+    assert cancellation.rows(whole.cancels, whole.seed, plan).tolist() == [-1, 500 * MS, 15 * S, -1]  # type: ignore[union-attr]
     chosen = cancellation.chosen(whole.cancels, whole.seed, plan, plan.query_id[::-1])
-    assert chosen.tolist() == [False, False, True, False]
+    assert chosen.tolist() == [False, True, True, False]
     part = {"trace": str(GOLDEN / "envoy.log"), "window": {"start": "500ms"}, "speed": 4.0}
     cut = spec.parse({"kind": "replay", "params": part, "cancel": "recorded"})
-    assert cancellation.rows(cut.cancels, cut.seed, cut.build(4)).tolist() == [500 * MS, -1, -1]  # type: ignore[union-attr]
+    assert cancellation.rows(cut.cancels, cut.seed, cut.build(4)).tolist() == [500 * MS, 15 * S, -1]  # type: ignore[union-attr]
     assert spec.parse(whole.to_mapping()).cancel == "recorded"
     assert spec.with_flags(trace=str(GOLDEN / "envoy.log"), cancel="recorded").cancel == "recorded"
 

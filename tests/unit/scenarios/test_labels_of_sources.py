@@ -39,15 +39,20 @@ def test_each_payload_has_what_its_line_says(tmp_path: Path) -> None:
 
 def test_a_run_that_another_left_gets_the_same_labels_or_says_why_not(tmp_path: Path) -> None:
     made = scenario(tmp_path / "d.jsonl", LABELS)
-    again, problems = read_again(made.to_mapping())
+    again, source, problems = read_again(made.to_mapping())
     assert again is not None
+    assert source is not None
+    assert len(source) == 3
     assert not problems
     assert again.texts == {"tenant": ("x", "y?"), "even": ("true", "false"), "sample": ("s1",)}
     (tmp_path / "d.jsonl").unlink()
-    again, (problem,) = read_again(made.to_mapping())
+    again, source, (problem,) = read_again(made.to_mapping())
     assert again is None
+    assert source is None
     assert problem.startswith("labels of the data set are missing")
-    assert read_again(spec.parse({"kind": "server"}).to_mapping()) == (None, ())
+    again, source, problems = read_again(spec.parse({"kind": "server"}).to_mapping())
+    assert (again, problems) == (None, ())
+    assert getattr(source, "shares", None) is False, "which prompts begin alike is known again too"
 
 
 def test_a_key_that_no_label_names_is_still_refused(tmp_path: Path) -> None:

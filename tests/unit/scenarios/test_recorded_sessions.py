@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols.openai import GenerationDialect
+from plimsoll.harness.sealing.labelling import Known
+from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.formats.plimsoll import write
+from plimsoll.scenarios.kinds import replay
 from plimsoll.scenarios.samples import recording
+from plimsoll.scenarios.samples.census import census
+from plimsoll.scenarios.samples.conversations import conversations
 from plimsoll.scenarios.samples.traces import read
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.text.document import ScenarioError
+from plimsoll.slo.records.labels import IDEAL
 
 GOLDEN = Path(__file__).parents[2] / "traces" / "formats"
 S, MS = 1_000_000_000, 1_000_000
@@ -203,3 +213,106 @@ def test_turns_without_a_time_come_one_delay_after_another_however_the_file_is_c
         read.__globals__["_read"].cache_clear()
         found = read(path, "x", "mooncake-plus")
     assert sorted((np.array(wanted) - min(wanted)).tolist()) == (found.times(0, len(wanted)) // MS).tolist()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "named"),
+    [("utf-16", "UTF-16"), ("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE"), ("utf-32", "UTF-32")],
+)
+@pytest.mark.parametrize("name", ["csv.csv", "jsonl.jsonl", "weka.json"])
+def test_text_of_wide_letters_is_named_and_how_to_convert_it(
+    encoding: str, named: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes((GOLDEN / name).read_text().encode(encoding))
+    with pytest.raises(ScenarioError, match=f"is {named} text.*iconv -f {named} -t UTF-8 "):
+        read(path, "x")
+
+
+@pytest.mark.parametrize(
+    "name", ["mooncake.jsonl", "mooncake-plus.jsonl", "envoy.json", "plimsoll.jsonl", "dynamo.jsonl"]
+)
+def test_a_first_line_of_more_than_a_megabyte_tells_its_format_too(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("{" + " " * 1_200_000 + (GOLDEN / name).read_text()[1:])
+    assert read(path, "x").form == read(GOLDEN / name, "x").form
+
+
+def test_who_waited_until_a_time_out_gives_up_then_and_what_a_proxy_sent_again_is_told() -> None:
+    made = spec.with_flags(trace=str(GOLDEN / "envoy.log"), cancel="recorded")
+    gave_up = made.cancels
+    assert callable(gave_up)
+    assert gave_up(np.arange(4)).tolist() == [-1, 500 * MS, 15 * S, -1], "DC after 500 ms, UT after 15 s"
+    assert any("a proxy sent 1 attempts more than there are lines" in text for text in made.notes())
+    json_log = spec.with_flags(trace=str(GOLDEN / "envoy.json"))
+    assert any("a proxy sent 2 attempts more" in text for text in json_log.notes())
+
+
+def test_the_note_on_load_has_the_figures_of_what_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("time\n" + "".join(f"{second}\n" * (1 + second % 7) for second in range(0, 200, 2)))
+    made = spec.with_flags(trace=str(path), load=3, spread=True, window="50s..150s")
+    params = made.params
+    assert isinstance(params, replay.ReplayParams)
+    shape, parts = replay.parts(params, made.seed)
+    sent = census(replay.recording_of(params), shape, parts).dispersion["1s"]
+    told = [text for text in made.notes() if "resamples whole sessions" in text]
+    assert len(told) == 1
+    assert f"and {sent:.3g} after at 1s" in told[0]
+
+
+def test_whole_prompts_of_sessions_have_an_ideal_and_live_answers_have_none(tmp_path: Path) -> None:
+    made = scenario(tmp_path / "a.jsonl", (GOLDEN / "bailian.jsonl").read_text(), sessions="turns")
+    source = made.source_object()
+    known = Known(made.blocks(len(source)), None, 1, source)
+    assert IDEAL in known.names
+    assert known._cache is not None
+    found = known._cache.shares(np.array([0, 2, 3])) * np.array([33, 64, 65])
+    assert found.tolist() == [0, 32, 64], "two of three blocks, then all four but the new token"
+    picked = conversations(source, True)
+    assert picked.shares
+    assert [*picked.chain(1)] == [*source.chain(2)]
+    own = scenario(tmp_path / "b.csv", sessions="turns")
+    assert IDEAL not in Known(own.blocks(6), None, 1, own.source_object()).names
+
+
+def test_what_waits_still_waits_when_it_was_imported(tmp_path: Path) -> None:
+    found = read(GOLDEN / "mooncake-plus.turns.jsonl", "x")
+    with (tmp_path / "t.jsonl").open("wb") as file:
+        write(found, file)
+    assert "load line" not in (tmp_path / "t.jsonl").read_text(), "no words"
+    again = spec.with_flags(trace=str(tmp_path / "t.jsonl")).build(4)
+    plan = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.turns.jsonl")).build(4)
+    assert (again.after == plan.after).all()
+    assert (again.due_ns == plan.due_ns).all()
+    assert b"waits" not in _written(read(GOLDEN / "bailian.jsonl", "x")), "what has times is written as it was"
+
+
+def _written(found: recording.Recording) -> bytes:
+    file = io.BytesIO()
+    write(found, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lacks"),
+    [
+        ("openai-chat", ""),
+        ("openai-completions", "messages and tools"),
+        ("tgi-generate", "messages and priority and tools"),
+    ],
+)
+def test_a_protocol_carries_the_words_of_a_recording_or_says_which_it_can_not(protocol: str, lacks: str) -> None:
+    source = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.turns.jsonl")).source_object()
+    found = protocols()[protocol]
+    told = found.lacking(source)
+    if lacks:
+        assert told is not None
+        assert f"have {lacks}, and protocol {protocol}" in told
+        assert "ignore=[" in told
+        return
+    assert told is None
+    request = GenerationDialect(Target("http://127.0.0.1:1", protocol), chat=True).encode(source.payload(0))
+    body = json.loads(request.body)
+    assert (body["priority"], body["tools"][0]["function"]["name"]) == (2, "f")
+    assert body["messages"] == [{"role": "user", "content": "What is a load line?"}]
