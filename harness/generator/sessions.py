@@ -22,9 +22,8 @@ import orjson
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.generator.issuer import BACKOFF_NS
 from plimsoll.harness.generator.outputs import paths_of, read_answer
-from plimsoll.harness.transport.client import Client
+from plimsoll.harness.transport.client import BACKOFF_NS, Client
 from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.harness.wire.pointer import Selector
 from plimsoll.scenarios.plan.plan import IntArray, Plan
