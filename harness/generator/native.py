@@ -98,7 +98,8 @@ async def attach(client: object, load: Load, wanted: str = "auto", answers: bool
     reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
     if wanted == "native" and reason is not None:
         raise HarnessFault(reason)
-    if wanted == "python" or reason is not None or not isinstance(client, HttpClient):
+    hurried = wanted == "auto" and load.turns is not None and load.turns.hurried  # two threads wake for such a turn
+    if wanted == "python" or reason is not None or hurried or not isinstance(client, HttpClient):
         return None
     return NativeRun(client, await client.find(), load, answers)
 

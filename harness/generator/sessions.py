@@ -234,6 +234,9 @@ class Turns:
         for row, earlier in enumerate(before):
             if earlier >= 0:
                 self._next[earlier] = row
+        later = np.array(before) >= 0
+        #: Nobody thinks: each turn is due when the answer before it has ended.
+        self.hurried = bool((plan.due_ns[later] == plan.due_ns[np.array(before)[later]]).all())
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []
