@@ -127,7 +127,7 @@ class Issuer:
         self._lanes: list[_OpenLane | _ClosedLane] = []
         self._flying: set[Exchange] = set()
         self.t0_ns = 0
-        self.ahead = False
+        self.ahead_ns = 0
         self.sent = 0
         self.stopped = False
         self.aborted: str | None = None
