@@ -19,7 +19,7 @@ import numpy as np
 
 from plimsoll.harness.clock import Clock
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.transport.client import Client
+from plimsoll.harness.transport.client import BACKOFF_NS, Client
 from plimsoll.scenarios.plan.blocks import Blocks, joined
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Phase, Status
@@ -33,8 +33,6 @@ _NEVER = 1 << 62
 _CONNECT = int(Status.CONNECT)
 #: The error of a request that was dropped because the plan said so: one text, however long it had lived.
 CANCELLED = "cancelled on purpose (the scenario's cancel)"
-#: A closed loop's slot rests this long after a connection that could not be made.
-BACKOFF_NS = 10_000_000
 #: So many rows of a lane are ready as lists, made so many at a time; a closed loop of so few has all of them at hand.
 AHEAD, SLICE, AT_HAND = 1 << 14, 1 << 10, 1 << 18
 #: After so many queries in a row a loop lets others work: status lines go out, and orders come in.
@@ -131,7 +129,7 @@ class Issuer:
         self._lanes: list[_OpenLane | _ClosedLane] = []
         self._flying: set[Exchange] = set()
         self.t0_ns = 0
-        self.ahead = False
+        self.ahead_ns = 0
         self.sent = 0
         self.stopped = False
         self.aborted: str | None = None

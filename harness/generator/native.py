@@ -71,7 +71,9 @@ SPIN_NS = 50_000
 SPIN_SHARE = 0.25
 #: Samples that the engine has before it needs them: more than it can send while nobody looks.
 AHEAD, AHEAD_FED = 1 << 17, 16
-#: One turn of building what sessions say next; and so many ended exchanges may wait to be recorded meanwhile.
+#: Turns of sessions are built so long before they are due, where somebody thinks that long: Python may be busy.
+TURN_AHEAD_NS = 100_000_000
+#: So long are they built in a row; and so many ended exchanges may wait to be recorded meanwhile.
 HEAR_NS, BACKLOG = 5_000_000, 1_000
 #: Responses taken over at once: what waits stays in the engine, where it is held only once.
 SLICE_BYTES = 4_000_000
@@ -99,7 +101,8 @@ async def attach(client: object, load: Load, wanted: str = "auto", answers: bool
     reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
     if wanted == "native" and reason is not None:
         raise HarnessFault(reason)
-    if wanted == "python" or reason is not None or not isinstance(client, HttpClient):
+    hurried = wanted == "auto" and load.turns is not None and load.turns.hurried  # two threads wake for such a turn
+    if wanted == "python" or reason is not None or hurried or not isinstance(client, HttpClient):
         return None
     return NativeRun(client, await client.find(), load, answers)
 
@@ -129,7 +132,7 @@ def why_not(target: Target, http: bool = True) -> str | None:
 class NativeRun:
     """One worker's load in the compiled engine. The same questions may be asked of it as of an ``Issuer``."""
 
-    ahead = True
+    ahead_ns = TURN_AHEAD_NS
 
     def __init__(self, client: HttpClient, endpoint: Endpoint, load: Load, answers: bool = False) -> None:
         from plimsoll.harness.generator import _engine
@@ -323,8 +326,8 @@ class NativeRun:
         turns, until = self._turns, time.monotonic_ns() + HEAR_NS
         assert turns is not None
         while len(self._ended) < BACKLOG:
-            self._collect()
-            if not turns.step():
+            more = self._collect()
+            if not turns.step() and not more:
                 if self._turning and turns.finished:
                     self._turning = False
                     self._engine.turned()

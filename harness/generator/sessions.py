@@ -5,7 +5,7 @@ was said (``history: live``): ``Script`` holds a turn's request with gaps where 
 bytes that the protocol writes, and only grows. Taking an answer apart and building the next request happens while the
 user thinks, where there is time; where there is none it makes the turn late, and lag says so.
 
-The Python engine asks for a turn when it is due; the compiled one is given it at once, and keeps it until then.
+The Python engine is given a turn when it is due; the compiled one a little earlier, and keeps it until then.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import orjson
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.generator.issuer import BACKOFF_NS
 from plimsoll.harness.generator.outputs import paths_of, read_answer
-from plimsoll.harness.transport.client import Client
+from plimsoll.harness.transport.client import BACKOFF_NS, Client
 from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.harness.wire.pointer import Selector
 from plimsoll.scenarios.plan.plan import IntArray, Plan
@@ -186,10 +185,10 @@ class Affinity:
 
 
 class Sender(Protocol):
-    """An engine, as the turns see it. ``ahead``: it keeps a turn until that is due."""
+    """An engine, as the turns see it. ``ahead_ns``: so long before it is due it takes a turn, and keeps it."""
 
     t0_ns: int
-    ahead: bool
+    ahead_ns: int
 
     @property
     def stopped(self) -> bool: ...
@@ -266,6 +265,9 @@ class Turns:
                 self._next[earlier] = row
         labels = {} if plan.labels is None else plan.labels.columns
         self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
+        later = np.array(before) >= 0
+        #: Nobody thinks: each turn is due when the answer before it has ended.
+        self.hurried = bool((plan.due_ns[later] == plan.due_ns[np.array(before)[later]]).all())
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []
@@ -389,16 +391,15 @@ class Turns:
         due = exchange.done_ns + self._due[row] - self._due[before]
         exchange.on_done = self  # it is over: this says that a turn waits for it
         heapq.heappush(self._heap, (due, row, exchange))
-        if not self._issuer.ahead:
-            self._clock.wake_at(due, self._tick)
+        self._clock.wake_at(due - self._issuer.ahead_ns, self._tick)
 
     def _tick(self) -> None:
-        while self.next_due_ns <= self._clock.now_ns() and self.step():
+        while self.step():
             pass
 
     def step(self) -> bool:
-        """Build and send the turn that is due first. False: there is none."""
-        if not self._heap or self._issuer.stopped:
+        """Build and send the turn that is due first. False: there is none for now."""
+        if self.next_due_ns > self._clock.now_ns() + self._issuer.ahead_ns or self._issuer.stopped:
             return False
         due, row, exchange = heapq.heappop(self._heap)
         if exchange.on_done is self:

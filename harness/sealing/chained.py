@@ -2,7 +2,7 @@
 
 A later turn's planned due time is the earliest that it could be; its real one is the end of the answer before it and
 the difference of their planned times. A turn whose answer before it failed may never have been due: such a one has no
-row and is counted.
+row and is counted. A closed loop takes sessions from a list, whose turns have consecutive numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Chain:
     @classmethod
     def of(cls, plan: Blocks) -> Chain | None:
         """None: nothing in this plan waits. What waits is in one piece."""
-        return cls(plan.head) if bool((plan.head.after >= 0).any()) else None
+        return cls(plan.head) if not plan.head.cyclic and bool((plan.head.after >= 0).any()) else None
 
     def settled(self, samples: Samples, rows: Records) -> Samples:
         """The next samples that were due, when they were, after the rows that there are of them."""
@@ -57,3 +57,31 @@ class Chain:
 
     def _row(self, query: IntArray) -> IntArray:
         return np.minimum(np.searchsorted(self._query, query), len(self._query) - 1)
+
+
+class Listed:
+    """Sessions of a closed loop: how many of the turns that followed a failed one were never due, ``unreached``."""
+
+    def __init__(self, plan: Plan) -> None:
+        begins = np.append(np.flatnonzero(plan.after < 0), plan.n_queries)
+        self._left = np.repeat(begins[1:], np.diff(begins)) - np.arange(plan.n_queries) - 1
+        self._last = self._owed = np.zeros(1, np.int64)  # the row before: its query, and the turns that it owes
+        self._unreached = 0
+
+    @classmethod
+    def of(cls, plan: Blocks) -> Listed | None:
+        """None: these are no sessions of a closed loop."""
+        return cls(plan.head) if plan.head.cyclic and bool((plan.head.after >= 0).any()) else None
+
+    @property
+    def unreached(self) -> int:
+        return self._unreached + int(self._owed[0])
+
+    def add(self, rows: Records) -> None:
+        """The next rows, by rising queries. A failed one that the next turn follows owes nothing."""
+        here = np.flatnonzero(rows.planned)
+        query = rows["query_id"][here]
+        owed = np.where(rows["status"][here] == Status.OK, 0, self._left[query % len(self._left)])
+        query, owed = np.append(self._last, query), np.append(self._owed, owed)
+        self._unreached += int(owed[:-1][np.diff(query) != 1].sum())
+        self._last, self._owed = query[-1:], owed[-1:]

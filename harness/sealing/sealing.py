@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.harness.sealing import accounts
-from plimsoll.harness.sealing.chained import Chain
+from plimsoll.harness.sealing.chained import Chain, Listed
 from plimsoll.harness.sealing.gathered import Gathered, Taken
 from plimsoll.harness.sealing.labelling import Known, together
 from plimsoll.harness.sealing.planned import END, Cursor, Differences, Samples, places
@@ -61,7 +61,7 @@ class Rows:
         self._ledger = accounts.Ledger(self._head, self._members, self._shards)
         self._differences = Differences(self._plan, self._gathered.width)
         self._cursor = None if self._head.cyclic else Cursor(self._plan)
-        self._chain = Chain.of(self._plan)
+        self._chain, self._listed = Chain.of(self._plan), Listed.of(self._plan)
         self._missing.reset()
         self._known.reset()
         self._planned = self._samples = self._queries = self._due_ns = self._done_ns = 0
@@ -92,6 +92,8 @@ class Rows:
                 more = self._missing.rows(samples.part(lost))
                 rows, order = gathered.joined([Taken.all(part, gathered.width) for part in (rows, more) if len(part)])
                 recorded = np.append(recorded, np.zeros(len(more), np.bool_))[order]
+        if self._listed is not None:
+            self._listed.add(rows)
         self._count(rows, samples)
         self._ledger.add(rows, recorded)
         return self._sealed(rows, recorded, samples)
@@ -148,7 +150,7 @@ class Rows:
             facts,
             planned=(facts.planned or self._planned) - unreached,
             planned_queries=(facts.planned_queries or self._queries) - unreached,
-            unreached=unreached,
+            unreached=unreached if self._listed is None else self._listed.unreached,
             # What LoadGen compares with min_duration: when the last query was due; of a single one, when it was over.
             elapsed_ns=self._due_ns if self._queries > 1 else self._done_ns,
             plan_samples=self._samples if self._head.open_loop else 0,

@@ -61,6 +61,8 @@ class Target:
 #: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and
 #: asked for again.
 OPENING = 64
+#: A closed loop's slot rests this long after a connection that could not be made.
+BACKOFF_NS = 10_000_000
 
 
 class Client(Protocol):

@@ -1,6 +1,7 @@
-"""Sessions against a server that logs what it is asked: when turns come, what they repeat, and where they go.
+"""Sessions against a server that logs what it is asked: when turns come, what they repeat, and where they go; by either
+engine.
 
-Real sockets, about twenty seconds.
+Real sockets, about forty seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Phase, Status
+from tests.e2e.both_engines import ENGINES
 from tests.e2e.plimsoll import plimsoll_here
 from tests.raw_server import raw_server
 
@@ -94,14 +96,14 @@ def chat(log: Log, pieces: int = 3) -> Iterator[Log]:
         loop.close()
 
 
-def scenario(**params: Any) -> dict[str, Any]:
+def scenario(engine: str = "native", **params: Any) -> dict[str, Any]:
     return {
         "name": "talk",
         "kind": "sessions",
         "params": {"rate": 20, "arrival": "constant", "turns": 3, "think": "40ms", **params},
         "source": {"kind": "synthetic_text", "prompt_tokens": 6, "output_tokens": 9, "count": 16},
         "stop": {"min_queries": 30, "min_duration": "0s"},
-        "target": {"protocol": "openai-chat", "model": "m"},
+        "target": {"protocol": "openai-chat", "model": "m", "options": {"engine": engine}},
     }
 
 
@@ -115,10 +117,13 @@ class Ran:
 
 
 def run(tmp_path: Path, given: dict[str, Any], log: Log, *flags: str) -> Ran:
-    tmp_path.mkdir(exist_ok=True)
+    tmp_path.mkdir(exist_ok=True)  # of one engine
     (tmp_path / "s.yaml").write_text(json.dumps(given))
     done = plimsoll_here("run", "s.yaml", "--url", log.url, "--out", "r", "--json", *flags, cwd=tmp_path)
     assert (tmp_path / "r" / "report.json").exists(), done.stderr
+    generator = json.loads((tmp_path / "r" / "generator.json").read_text())
+    wanted = given["target"].get("options", {}).get("engine", "native")
+    assert {client["engine"] for client in generator["clients"]} == {wanted}
     records = tables.load(tmp_path / "r")
     records = records.select(records["phase"] != Phase.ATTEMPT)
     assert records.labels is not None
@@ -140,9 +145,12 @@ def by_session(ran: Ran) -> dict[int, list[dict[str, int]]]:
     return found
 
 
-def test_a_turn_is_due_when_the_answer_before_it_has_ended_and_the_user_has_thought(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_turn_is_due_when_the_answer_before_it_has_ended_and_the_user_has_thought(
+    tmp_path: Path, engine: str
+) -> None:
     with chat(Log()) as log:
-        ran = run(tmp_path, scenario(affinity={"header": "X-Session"}), log)
+        ran = run(tmp_path, scenario(engine, affinity={"header": "X-Session"}), log)
     talks = by_session(ran)
     assert len(talks) == 10
     marks = set()
@@ -169,9 +177,10 @@ def test_a_turn_is_due_when_the_answer_before_it_has_ended_and_the_user_has_thou
     assert all(ok for name, ok in checks.items() if name in ("records agree", "accounting", "all sent", "rate"))
 
 
-def test_a_live_history_holds_what_was_said_byte_for_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_live_history_holds_what_was_said_byte_for_byte(tmp_path: Path, engine: str) -> None:
     with chat(Log()) as log:
-        ran = run(tmp_path, scenario(), log)
+        ran = run(tmp_path, scenario(engine), log)
     for rows in by_session(ran).values():
         before: list[dict[str, str]] = []
         for row in rows:
@@ -214,10 +223,11 @@ def test_without_history_each_turn_is_alone_and_one_of_the_data_says_what_was_re
             assert [len(messages) for messages in told] == ([1, 1, 1] if len(rows) == 3 else [2, 2])
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("how", ["cookie", "token-echo", "url-hash"])
-def test_a_session_stays_where_it_was_as_the_scenario_says(tmp_path: Path, how: str) -> None:
+def test_a_session_stays_where_it_was_as_the_scenario_says(tmp_path: Path, how: str, engine: str) -> None:
     with chat(Log()) as log:
-        ran = run(tmp_path, scenario(affinity=how), log)
+        ran = run(tmp_path, scenario(engine, affinity=how), log)
     lines = set()
     for rows in by_session(ran).values():
         asked = [log.asked[row["query_id"]] for row in rows]
@@ -243,7 +253,7 @@ def test_what_has_no_place_for_a_history_is_refused_before_load(tmp_path: Path) 
 
 
 def test_a_turn_is_tried_again_before_its_session_ends_and_the_next_waits_for_its_last_answer(tmp_path: Path) -> None:
-    given = scenario(on_failure="retry") | {
+    given = scenario("python", on_failure="retry") | {
         "client": {"retry": {"on": [500], "max": 2, "backoff": "50ms..1s", "jitter": "none"}}
     }
     with chat(Log(flaky={4: 2, 7: 9})) as log:
@@ -273,7 +283,7 @@ def test_a_turn_is_tried_again_before_its_session_ends_and_the_next_waits_for_it
 
 
 def test_a_turn_that_can_not_be_sent_again_is_refused_before_load(tmp_path: Path) -> None:
-    given = scenario(on_failure="retry", history="none") | {
+    given = scenario("python", on_failure="retry", history="none") | {
         "target": {"protocol": "websocket", "url": "ws://127.0.0.1:9/x"}
     }
     (tmp_path / "s.yaml").write_text(json.dumps(given))
@@ -284,7 +294,7 @@ def test_a_turn_that_can_not_be_sent_again_is_refused_before_load(tmp_path: Path
 
 def test_a_turn_is_tried_again_by_a_stated_default_where_the_client_has_no_policy(tmp_path: Path) -> None:
     with chat(Log(flaky={4: 1})) as log:
-        ran = run(tmp_path, scenario(on_failure="retry"), log)
+        ran = run(tmp_path, scenario("python", on_failure="retry"), log)
     assert len(log.tried[4]) == 2
     assert ran.report["sessions"]["abandoned"] == 0
     kept = (tmp_path / "r" / "scenario.yaml").read_text()
@@ -292,8 +302,11 @@ def test_a_turn_is_tried_again_by_a_stated_default_where_the_client_has_no_polic
     assert "max: 2" in kept
 
 
-def test_turns_that_are_cancelled_on_purpose_end_their_sessions_and_nothing_is_missing(tmp_path: Path) -> None:
-    given = scenario() | {"cancel": {"share": 0.3, "after": "1ms"}}
+@pytest.mark.parametrize("engine", ENGINES)
+def test_turns_that_are_cancelled_on_purpose_end_their_sessions_and_nothing_is_missing(
+    tmp_path: Path, engine: str
+) -> None:
+    given = scenario(engine) | {"cancel": {"share": 0.3, "after": "1ms"}}
     with chat(Log()) as log:
         ran = run(tmp_path, given, log)
     told, chosen = ran.report["sessions"], ran.report["cancellation"]["chosen"]
@@ -305,8 +318,9 @@ def test_turns_that_are_cancelled_on_purpose_end_their_sessions_and_nothing_is_m
     assert not ran.report["verdict"]["reasons"] or "plan" not in ran.report["verdict"]["reasons"][0]
 
 
-def test_so_many_sessions_at_a_time_are_a_closed_loop(tmp_path: Path) -> None:
-    given = scenario(concurrency=3, affinity={"header": "x-session"})
+@pytest.mark.parametrize("engine", ENGINES)
+def test_so_many_sessions_at_a_time_are_a_closed_loop(tmp_path: Path, engine: str) -> None:
+    given = scenario(engine, concurrency=3, affinity={"header": "x-session"})
     given["params"] = {key: value for key, value in given["params"].items() if key not in ("rate", "arrival")}
     with chat(Log(broken={4})) as log:
         ran = run(tmp_path, given, log)
@@ -314,6 +328,7 @@ def test_so_many_sessions_at_a_time_are_a_closed_loop(tmp_path: Path) -> None:
     assert max(told["live"]) <= 3
     assert told["abandoned"] == 1
     assert told["offered"] == told["finished"] + 1
+    assert told["turns_not_reached"] == 3 - len(by_session(ran)[3])
     checks = {one["name"]: one["ok"] for one in validity["checks"]}
     assert all(checks[name] for name in ("records agree", "accounting", "all sent", "min_queries"))
     for session, rows in by_session(ran).items():
@@ -323,10 +338,42 @@ def test_so_many_sessions_at_a_time_are_a_closed_loop(tmp_path: Path) -> None:
     assert any("closed loop" in text for text in ran.report["warnings"])
 
 
+def test_both_engines_send_the_same_turns_and_the_same_bytes(tmp_path: Path) -> None:
+    found = []
+    turns = {"dist": "uniform", "min": 1, "max": 4}
+    for engine in ENGINES:
+        given = scenario(engine, turns=turns, on_failure="continue")
+        given |= {"cancel": {"share": 0.2, "after": "1ms"}, "warmup": "200ms"}
+        with chat(Log(broken={4, 9})) as log:
+            ran = run(tmp_path / engine, given, log)
+        names = ("query_id", "status", "payload_ix")
+        rows = {turn: [row[name] for name in names] for turn, row in ran.rows.items()}
+        asked = {query: log.asked[query][2:] for query, status, _ in rows.values() if status != Status.CANCELLED}
+        found.append((rows, asked, {name: ran.report["sessions"][name] for name in ("finished", "turns_not_reached")}))
+    assert found[0] == found[1]
+    assert {status for _, status, _ in found[0][0].values()} == {Status.OK, Status.HTTP, Status.CANCELLED}
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_turn_is_sent_after_the_longest_duration(tmp_path: Path, engine: str, loop: str) -> None:
+    given = scenario(engine, think="60ms", turns=50, **({"rate": 20} if loop == "open" else {"concurrency": 4}))
+    if loop == "closed":
+        given["params"] = {key: value for key, value in given["params"].items() if key not in ("rate", "arrival")}
+    given["stop"] = {"min_queries": 500, "min_duration": "0s", "max_duration": "500ms"}
+    with chat(Log()) as log:
+        ran = run(tmp_path, given, log)
+        assert len(log.asked) == sum(row["sent_ns"] >= 0 for row in ran.rows.values())
+    assert 4 < len(log.asked) < 200
+    assert max(row["sent_ns"] for row in ran.rows.values()) < 600 * MS
+    assert "max_duration" in json.dumps(ran.report["validity"]["reasons"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", ["end", "continue"])
-def test_a_failed_turn_ends_its_session_or_is_left_out_of_it(tmp_path: Path, policy: str) -> None:
+def test_a_failed_turn_ends_its_session_or_is_left_out_of_it(tmp_path: Path, policy: str, engine: str) -> None:
     with chat(Log(broken={4})) as log:
-        ran = run(tmp_path, scenario(on_failure=policy), log)
+        ran = run(tmp_path, scenario(engine, on_failure=policy), log)
     (session,) = {session for (session, _), row in ran.rows.items() if row["query_id"] == 4}
     rows = by_session(ran)[session]
     failed = next(at for at, row in enumerate(rows) if row["query_id"] == 4)

@@ -24,7 +24,7 @@ typedef int64_t i64;
 #define MAX_HEADERS 256
 #define MAX_BODY (256LL << 20)
 #define MAX_ADDRESSES 16
-#define BACKOFF_NS 10000000LL        /* as harness/generator/issuer.py */
+#define BACKOFF_NS 10000000LL        /* as harness/transport/client.py */
 #define PULSE_NS 10000000LL
 #define STALL_NS 10000000LL
 #define AHEAD_NS 1000000LL            /* as harness/process/vitals.py */

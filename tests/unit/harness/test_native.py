@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import select
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +14,11 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.clock import LoopClock
-from plimsoll.harness.generator.native import NativeRun, spin_of, why_not
+from plimsoll.harness.generator.native import ROW, NativeRun, spin_of, why_not
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.http.http_pool import HttpClient
 from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.records.records import Status
 
 engine = pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
@@ -217,6 +221,57 @@ def test_an_engine_that_was_never_opened_ends_quietly() -> None:
         e.give_up(8)
         assert e.state() == (0, 0)
         del e
+
+
+def test_turns_are_expected_before_the_start_and_those_never_sent_are_freed() -> None:
+    e = made()
+    with pytest.raises(ValueError, match="no turn is expected"):
+        e.turn(0, 0, 0, 0, -1, REQUEST)
+    bell = e.bell()
+    with pytest.raises(ValueError, match="once, before open"):
+        e.bell()
+    with pytest.raises(ValueError, match="no such turn"):
+        e.turn(-1, 0, 0, 0, -1, REQUEST)
+    with pytest.raises(TypeError):
+        e.turn(0, 0, 0, 0, -1, ("text", b"", False))
+    e.open(0)
+    for at in range(300):  # given before t0, and due long after everything is over
+        e.turn(at, 0, at, (at * 7919) % 300 + (1 << 61), -1, REQUEST)
+    e.go(time.monotonic_ns(), -1)
+    e.turned()
+    time.sleep(0.02)
+    assert e.state() == (0, 0), "not over before they are sent"
+    with pytest.raises(ValueError, match="no turn is expected"):
+        e.turn(0, 0, 0, 0, -1, REQUEST)
+    with pytest.raises(BlockingIOError):
+        os.read(bell, 8)
+    e.stop()
+    e.close()
+
+
+def test_a_turn_is_sent_when_it_is_due_and_the_bell_rings_when_it_has_ended() -> None:
+    e = made()
+    bell = e.bell()
+    e.open(0)
+    t0 = time.monotonic_ns()
+    e.go(t0, -1)
+    order = [30, 10, 20, -5]
+    for at, ms in enumerate(order):
+        e.turn(at, 0, at, t0 + ms * 1_000_000, -1, REQUEST)
+    e.turned()
+    give_up, rows = time.monotonic() + 5, []
+    while len(rows) < len(order) * len(ROW) and time.monotonic() < give_up:
+        select.select([bell], [], [], 1.0)
+        with contextlib.suppress(BlockingIOError):
+            os.read(bell, 8)
+        rows += np.frombuffer(e.collect(1 << 20)[1], np.int64).tolist()
+    found = [dict(zip(ROW, rows[at : at + len(ROW)], strict=True)) for at in range(0, len(rows), len(ROW))]
+    assert [one["query_id"] for one in found] == [3, 1, 2, 0]
+    for one in found:
+        assert (one["due_ns"] - t0) // 1_000_000 == order[one["query_id"]]
+        assert one["ready_ns"] >= one["due_ns"]
+        assert one["status"] == Status.CONNECT, "nobody listens there"
+    e.close()
 
 
 def test_why_the_native_engine_can_not_be_used_ends_with_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:

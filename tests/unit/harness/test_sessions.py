@@ -18,9 +18,9 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.outputs import read_answer
-from plimsoll.harness.generator.sessions import Affinity, Manners, Script, Turns, calls, reader, script
+from plimsoll.harness.generator.sessions import PIECE, Affinity, Manners, Script, Turns, calls, reader, script
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.sealing.chained import Chain
+from plimsoll.harness.sealing.chained import Chain, Listed
 from plimsoll.harness.sealing.plan_file import differences
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.http.http_pool import Prepared
@@ -52,6 +52,8 @@ def client_of(name: str, **options: Any) -> Client:
 class Slow:
     """Answers after so long; ``failing`` queries fail. Parsing costs ``settle_ns`` of the clock."""
 
+    status = Status.OK
+
     def __init__(self, clock: VirtualClock, took_ns: int, failing: Sequence[int] = (), settle_ns: int = 0) -> None:
         self.clock, self.took_ns, self.failing, self.settle_ns = clock, took_ns, failing, settle_ns
         self.settled: list[int] = []
@@ -61,7 +63,7 @@ class Slow:
         self.clock.wake_at(exchange.sent_ns + self.took_ns, lambda: self._end(exchange))
 
     def _end(self, exchange: Exchange) -> None:
-        exchange.done_ns, exchange.status = self.clock.now_ns(), int(Status.OK)
+        exchange.done_ns, exchange.status = self.clock.now_ns(), int(self.status)
         exchange.on_done(exchange)
 
     def settle(self, exchange: Exchange) -> None:
@@ -138,6 +140,52 @@ def test_so_many_sessions_at_a_time_each_whole_and_the_list_begins_again(shards:
     else:
         assert 9_000 <= len(seen) < 9_000 + 4 * 3
         assert max(seen) >= n
+
+
+def test_a_slot_whose_session_found_no_connection_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slow, "status", Status.CONNECT)
+    plan = plan_of(concurrency=2, rate=1.0, arrival="poisson", think="none")
+    ended = issued(plan)
+    assert len(ended) == 12
+    assert sorted({one.due_ns for one in ended}) == [at * 17 * MS for at in range(6)], "7 ms to fail, 10 ms of rest"
+
+
+@pytest.mark.parametrize(("think", "hurried"), [("none", True), ("1ms", False)])
+def test_whether_anybody_thinks_is_known_from_the_plan(think: str, hurried: bool) -> None:
+    for closed in ({}, {"concurrency": 2, "rate": 1.0, "arrival": "poisson"}):
+        plan = plan_of(think=think, **closed)
+        assert Turns(plan, [None] * 4, Manners(Affinity(None, "r")), None, VirtualClock(0)).hurried == hurried
+
+
+def test_first_turns_come_in_pieces_and_none_is_left_out() -> None:
+    plan = plan_of(9_000)
+    turns = Turns(plan, [None] * 4, Manners(Affinity(None, "r")), None, VirtualClock(0))
+    found = []
+    while (taken := turns.take()) is not None:
+        assert len(taken[1]) == taken[0].n_queries <= PIECE
+        found += taken[0].query_id.tolist()
+    assert found == plan.query_id[plan.after < 0].tolist()
+    assert len(found) == 3_000
+
+
+def test_of_a_closed_loop_what_followed_a_failed_turn_was_never_due() -> None:
+    params = {"concurrency": 2, "rate": 1.0, "arrival": "poisson", "turns": 4, "think": "none"}
+    plan = plan_of(40, **params)
+    ended = issued(plan, failing=[1, 14, 35])  # second, third and last turn of theirs
+    rows = rows_of(ended)
+    assert len({one.query_id for one in ended} & {2, 3, 15}) == 0
+    for step in (1, 7, len(rows)):
+        listed = Listed.of(cut(plan))
+        assert listed is not None
+        for at in range(0, len(rows), step):
+            listed.add(rows.select(np.arange(len(rows))[at : at + step]))
+        assert listed.unreached == 3
+    went_on = rows_of(issued(plan, True, failing=[1, 14, 35]))
+    listed = Listed.of(cut(plan))
+    assert listed is not None
+    listed.add(went_on)
+    assert listed.unreached == 0
+    assert Listed.of(cut(plan_of())) is None
 
 
 def _cut(plan: Plan, sessions: int) -> dict[str, Any]:
