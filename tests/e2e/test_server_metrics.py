@@ -10,16 +10,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 
-from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Unread
+from plimsoll.harness.scraping.scraper import opened
+from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Source, Unread
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
@@ -165,6 +167,24 @@ def test_a_process_and_what_it_started_are_one_and_one_that_is_gone_is_a_reason(
 def _resident(pid: int) -> dict[str, float]:
     values = Process(pid).read(1.0).values
     return {labels: value for (family, labels), value in values.items() if family == "proc_resident_bytes"}
+
+
+def closed(sources: Sequence[tuple[str, Source]]) -> list[str]:
+    for _, source in sources:
+        source.close()
+    return [source.where for _, source in sources]
+
+
+def test_auto_takes_the_servers_own_pages_and_no_other_servers() -> None:
+    """On one host: the target, another server, a GPU exporter, and a program that only tells of its own process."""
+    gpus, other = b"DCGM_FI_DEV_GPU_UTIL 5\n", b"tgi_queue_size 7\n"
+    program = said(b"process_resident_memory_bytes 5\n")
+    with pages(said(PAGE)) as own, pages(said(other)) as beside, pages(said(gpus)) as exporter, pages(program) as url:
+        ports = [f"{urlsplit(one).port}/metrics" for one in (beside, exporter, url)]
+        spec = {"pages": [], "pids": [], "auto": [own, ""], "places": [*ports, "/metrics", "/none"]}
+        found, alone = closed(opened(spec)), closed(opened({**spec, "auto": [url]}))
+    assert found == [own, exporter]
+    assert alone == [beside, exporter]  # the target shows nothing: whatever serves there is taken
 
 
 def until(true: Callable[[], bool]) -> None:
