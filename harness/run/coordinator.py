@@ -265,10 +265,10 @@ class Coordinator:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
             targets = [await _reached(part.job, server) for part in self._parts]
-            for watcher in self._watchers:
-                await watcher.ready([target.url for target in targets])
             if self._job.calibrate_tokens:
                 await self._parts[0].count_tokens(targets[0])
+            for watcher in self._watchers:
+                await watcher.ready([target.url for target in targets])
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()

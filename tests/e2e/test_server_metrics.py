@@ -225,6 +225,24 @@ def test_the_books_of_a_run_agree_to_the_last_token(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["server"] == found
 
 
+def test_the_books_agree_over_retries_too(tmp_path: Path) -> None:
+    """Each attempt is a request of the server's, those of the warm-up as well; tokens are of answers alone."""
+    scenario = {
+        "name": "again", "kind": "server", "params": {"rate": 40}, "stop": {"min_queries": 1, "min_duration": "3s"},
+        "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": 8}, "target": {"model": "scripted"},
+        "client": {"retry": {"on": [503], "max": 3, "backoff": "50ms..400ms"}},
+    }  # fmt: skip
+    (tmp_path / "again.yaml").write_text(json.dumps(scenario))
+    storm = ["--ttft", "30ms", "--itl", "2ms", "--fault", "retry_storm=limit:2,cost:5ms"]
+    with server("--model", "scripted", *storm) as held:
+        words = ["again.yaml", "--warmup", "500ms", "--url", held.url, "--server-metrics", "auto", "--out", "r"]
+        done = plimsoll_here("run", *words, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = reported(tmp_path / "r")
+    assert found["names"]["server.failures"]["total"] > 20
+    assert [one["difference"] for one in found["books"]] == [0, 0]
+
+
 class Dying:
     """Metrics of a server that goes away for a second and begins anew."""
 
