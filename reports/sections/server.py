@@ -177,12 +177,12 @@ def _name(course: Course, edges: IntArray) -> NamePart:
         series=course.n_series,
         samples=int(known.sum()),
         unknown=int(course.unknown.sum()),
-        by_bucket=_by_bucket(course, edges),
+        by_bucket=by_bucket(course, edges),
         **summary(course),
     )
 
 
-def _by_bucket(course: Course, edges: IntArray) -> list[Number]:
+def by_bucket(course: Course, edges: IntArray) -> list[Number]:
     """One value a bucket. A counter's window lies in the bucket of its end; where a bucket has no end of one, it has
     the window that it lies in; a gauge holds until it is read again. None: unknown.
     """
