@@ -257,7 +257,9 @@ def _notes(part: ServerPart) -> list[str]:
         theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
         ours = units.NOTHING if book.ours is None else units.count(book.ours)
         if book.difference is None:
-            notes.append(f"{book.what}: the server counts {theirs}, we count {ours}. {book.why}".rstrip(". "))
+            notes.append(
+                f"{book.what}: the server counts {theirs}, we count {ours}{f' ({book.why})' if book.why else ''}"
+            )
         elif book.difference == 0:
             notes.append(f"{book.what}: the server and we count the same, {ours}")
         else:

@@ -74,10 +74,10 @@ def test_figures_have_their_units_and_what_has_no_value_no_row() -> None:
     assert isinstance(notes, Notes)
     assert list(notes.texts) == [
         "a: 9 samples every 1.00 s, slowed down to 2.00 s, each in 100 ms (at most 200 ms)",
-        "a: nothing 3 times, 4 s: it answered 503 Busy",
+        "a: nothing 3 times from 4 s: it answered 503 Busy",
         "a restarted between 4 s and 6 s: what it counted then is unknown",
         "requests: the server counts 1,300, we count 1,234: 66 more (others use it, or it counts what we do not)",
-        "prompt tokens: the server counts –, we count 5. it restarted",
+        "prompt tokens: the server counts –, we count 5 (it restarted)",
         "generated tokens: the server and we count the same, 7",
         "Failures, Decode time: not exposed by vLLM",
     ]
