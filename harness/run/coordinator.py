@@ -273,10 +273,10 @@ class Coordinator:
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
             asked = [_reached(part.job, server) for part in self._parts]
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
-            for watcher in self._watchers:
-                await watcher.ready([target.url for target in targets])
             if self._job.calibrate_tokens:
                 await self._count_tokens(targets)
+            for watcher in self._watchers:
+                await watcher.ready([target.url for target in targets])
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()

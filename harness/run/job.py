@@ -99,12 +99,10 @@ def prepare(
     out: Path | None,
     command: Sequence[str] = (),
     calibrate_tokens: bool = False,
-    served: bool = False,
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
-    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's;
-    ``served``: the server is asked how it is.
+    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
@@ -130,8 +128,11 @@ def prepare(
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += [*problems, *_undivided(scenario)]
         errors += check_accuracy(scenario, promises.objectives)
-        errors += [*check_labels(scenario, promises.objectives), *([] if served else _unasked(promises.objectives))]
-        errors += _check_budget(scenario)
+        errors += [
+            *check_labels(scenario, promises.objectives),
+            *([] if asked.served else _unasked(promises.objectives)),
+            *_check_budget(scenario),
+        ]
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)

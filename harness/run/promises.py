@@ -67,8 +67,8 @@ class Asked:
     """The flags as given: ``--slo``, ``--goodput``, ``--preset``, ``--confidence``, ``--production-rate``.
 
     ``where``: what errors name as the place of ``slo``, the flag or a section of a file. ``limits_alone``: limits on
-    single requests need no other objective, for they say what good means in rates that are shown or compared. ``held``:
-    what was read from them before, with its errors.
+    single requests need no other objective, for they say what good means in rates that are shown or compared.
+    ``served``: the server is asked how it is. ``held``: what was read from them before, with its errors.
     """
 
     slo: Sequence[str] = ()
@@ -78,6 +78,7 @@ class Asked:
     production_per_s: float | None = None
     where: str = "--slo"
     limits_alone: bool = False
+    served: bool = False
     held: tuple[Promises, tuple[str, ...]] | None = field(default=None, repr=False)
 
     def hold(self) -> Asked:

@@ -43,7 +43,7 @@ class Watcher(Protocol):
         return
 
     async def ready(self, urls: Sequence[str]) -> None:
-        """The endpoints at these addresses can be reached; nothing was sent. Raises HarnessFault as ``open`` does."""
+        """The endpoints at these addresses can be reached; no load was sent. Raises HarnessFault as ``open`` does."""
         return
 
     def begin(self, beginning: Beginning) -> None:

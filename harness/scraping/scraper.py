@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from plimsoll.harness.scraping.samples_writer import Writer
 from plimsoll.harness.scraping.sources import Page, Process, Sample, Source, Unread
-from plimsoll.slo.server.canonical import name_of
+from plimsoll.slo.server.canonical import Reading, engines, meanings
 
 #: A scrape takes at most this share of its period.
 MOST_SHARE = 0.05
@@ -77,32 +77,50 @@ def opened(spec: Mapping[str, Any]) -> list[tuple[str, Source]]:
     tls = spec.get("ca_file"), spec.get("verify", True)
     found: list[tuple[str, Source]] = [(one["name"], Page(one["url"], one["where"], *tls)) for one in spec["pages"]]
     found += [(f"pid-{pid}", Process(pid)) for pid in spec["pids"]]
-    for at, where in _candidates(spec["auto"], spec["places"]).items():
-        page = Page(at, where, *tls)
+    return found + _shown(spec["auto"], spec["places"], tls)
+
+
+def _shown(urls: Sequence[str], places: Sequence[str], tls: tuple[str | None, bool]) -> list[tuple[str, Source]]:
+    """Every place that shows metrics that are known. Where the target shows how it serves by itself, another server on
+    its host is none of its own, but what tells of the host's GPUs is.
+    """
+    found: list[tuple[str, Source]] = []
+    serving: set[str] = set()
+    taken: set[tuple[str, frozenset[str]]] = set()  # some show one page at any path
+    for where, own in _candidates(urls, places).items():
+        page, at = Page(where, where, *tls), urlsplit(where)
         try:
-            known = any(name_of(family) for family, _ in page.read(_LAST_PATIENCE_S).values)
+            families = frozenset(name for name, _ in page.read(_LAST_PATIENCE_S).values)
         except Unread:
-            known = False
-        if known:
-            found.append((urlsplit(where).netloc + urlsplit(where).path.removesuffix("/metrics"), page))
+            families = frozenset()
+        known = [meant for family in families for meant in _means(family)]
+        serves = {engine for engine, reading in known if reading.name.startswith("server.")}
+        if known and (own or not (serves and serving)) and (at.netloc, families) not in taken:
+            taken.add((at.netloc, families))
+            serving |= serves - {"triton_statistics"}  # Triton's metrics are on another port
+            found.append((at.netloc + at.path.removesuffix("/metrics"), page))
         else:
             page.close()
     return found
 
 
-def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, str]:
-    """address -> what may be written of it, of all places where servers of these URLs may show metrics."""
-    found = {}
-    for url in urls:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        name = f"[{host}]" if ":" in host else host
-        scheme = "https" if parts.scheme in ("https", "wss", "grpcs") else "http"
-        for place in places:
-            port, _, path = place.partition("/")
-            at = f"{name}:{port}" if port else f"{name}:{parts.port}" if parts.port else name
-            where = urlunsplit((scheme, at, f"/{path}", "", ""))
-            found[where] = where
+def _means(family: str) -> list[tuple[str, Reading]]:
+    """What an engine means by a family; what any process says of itself makes it no server."""
+    return [(engine, reading) for engine, reading in meanings().get(family, ()) if engines()[engine].places]
+
+
+def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
+    """All addresses at which servers of these URLs may show metrics, their own ports first (True)."""
+    found: dict[str, bool] = {}
+    for own in (True, False):
+        for parts in (urlsplit(url) for url in urls):
+            host = parts.hostname or ""
+            name = f"[{host}]" if ":" in host else host
+            scheme = "https" if parts.scheme in ("https", "wss", "grpcs") else "http"
+            for port, _, path in (place.partition("/") for place in places):
+                at = f"{name}:{port or parts.port}" if port or parts.port else name
+                if host and own is not bool(port):
+                    found.setdefault(urlunsplit((scheme, at, f"/{path}", "", "")), own)
     return found
 
 

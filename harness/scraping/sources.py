@@ -176,7 +176,7 @@ def of_json(found: Any) -> dict[Written, float]:
                 values[f"triton_statistics_{path}", labels] = value
         return values
     if isinstance(found, list) and found and all(isinstance(one, dict) and "n_ctx" in one for one in found):
-        values = {("llamacpp_slots", ""): len(found)}
+        values = {}
         for one in found:
             labels = quoted(slot=one.get("id", ""))
             values["llamacpp_slot_n_ctx", labels] = float(one["n_ctx"])

@@ -85,6 +85,8 @@ def compare(
     locust_wait: flags.LocustWait = None,
     locust_web: flags.LocustWeb = None,
     live: flags.Live = None,
+    server_metrics: flags.ServerMetrics = None,
+    server_pid: flags.ServerPid = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for comparison.json and .html, and for interleaved runs.")
     ] = None,
@@ -111,7 +113,9 @@ def compare(
     made, errors = question(
         metric or [], asked, tolerance, share_tolerance, despite or [], single_run=single_run, proof=proof
     )
-    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    staff, problems = staff_of(
+        live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
+    )
     load = {key: value for key, value in load.items() if value is not None}
     if interleave is not None and interleave.startswith("-"):  # the next flag was taken for its value
         raise HarnessFault(
@@ -119,7 +123,7 @@ def compare(
         )
     if interleave is None:
         given = {"--arm": arm, "--repeats": repeats, "--cooldown": cooldown, "--resume": resume or None}
-        given |= {"--live": live, "--locust-master": locust_master}
+        given |= {"--live": live, "--locust-master": locust_master, "--server-metrics": server_metrics}
         given |= {f"--{key.replace('_', '-')}": value for key, value in load.items()}
         errors += [f"{flag}: only --interleave makes runs" for flag, value in given.items() if value is not None]
     elif runs:
@@ -146,6 +150,8 @@ def bakeoff(
     locust_wait: flags.LocustWait = None,
     locust_web: flags.LocustWeb = None,
     live: flags.Live = None,
+    server_metrics: flags.ServerMetrics = None,
+    server_pid: flags.ServerPid = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
     resume: flags.Resume = False,
     again: Annotated[
@@ -177,5 +183,7 @@ def bakeoff(
         if check:
             say_plan(found, json_)
             return
-    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    staff, errors = staff_of(
+        live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
+    )
     raise typer.Exit(bake_off(found, Session(out, format or [], resume, json_, staff, errors), again=again))

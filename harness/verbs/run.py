@@ -143,7 +143,8 @@ def run(
         "headers": pairs(header or [], ":", "--header") or None,
         "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
-    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    served = bool(server_metrics or server_pid)
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate, served=served)
     if problems := one_on_stdout(format or [], json_, quiet):
         raise HarnessFault(problems)
     staff, problems = staff_of(
@@ -151,15 +152,7 @@ def run(
     )
     if problems:
         raise HarnessFault(problems)
-    prepared = prepare(
-        scenario,
-        flags,
-        asked,
-        format or [],
-        out,
-        calibrate_tokens=calibrate_tokens,
-        served=bool(server_metrics or server_pid),
-    )
+    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
     if leave_rows:
         from plimsoll.harness.distributed.left import check
 
@@ -238,21 +231,14 @@ def replay(
         "retries": retries, "keep": keep, "warmup": warmup, "timeout": timeout,
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
-    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    served = bool(server_metrics or server_pid)
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate, served=served)
     staff, problems = staff_of(
         live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
     )
     if problems := [*one_on_stdout(format or [], json_, quiet), *problems]:
         raise HarnessFault(problems)
-    prepared = prepare(
-        base,
-        flags,
-        asked,
-        format or [],
-        out,
-        calibrate_tokens=calibrate_tokens,
-        served=bool(server_metrics or server_pid),
-    )
+    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 

@@ -93,6 +93,8 @@ def search(
     locust_wait: of_target.LocustWait = None,
     locust_web: of_target.LocustWeb = None,
     live: of_target.Live = None,
+    server_metrics: of_target.ServerMetrics = None,
+    server_pid: of_target.ServerPid = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the probes and the result.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished probes are not repeated.")
@@ -116,12 +118,14 @@ def search(
         "tls_verify": False if insecure else None, "headers": pairs(header or [], ":", "--header") or None,
         "cancel": cancel, "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
-    asked = Asked(slo or [], goodput, preset or [], confidence)
+    asked = Asked(slo or [], goodput, preset or [], confidence, served=bool(server_metrics or server_pid))
     texts = Texts(
         over, start, lowest, highest, resolution, probe, longest, cooldown, budget, gpus, not no_confirm, kind
     )
     given = {key: value for key, value in load.items() if value is not None}
-    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    staff, errors = staff_of(
+        live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
+    )
     session = Session(out, format or [], resume, json_, staff, errors)
     raise typer.Exit(search_and_say(scenario, given, asked, texts, session))
 

@@ -72,6 +72,8 @@ def sweep(
     locust_wait: shared.LocustWait = None,
     locust_web: shared.LocustWeb = None,
     live: shared.Live = None,
+    server_metrics: shared.ServerMetrics = None,
+    server_pid: shared.ServerPid = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")
@@ -98,8 +100,11 @@ def sweep(
         "retries": retries, "keep": keep, "cancel": cancel,
         "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
-    asked = Asked(slo or [], goodput, preset or [], confidence, limits_alone=True)
-    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    served = bool(server_metrics or server_pid)
+    asked = Asked(slo or [], goodput, preset or [], confidence, limits_alone=True, served=served)
+    staff, errors = staff_of(
+        live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
+    )
     session = Session(out, format or [], resume, json_, staff, errors)
     wanted = sweep_session.Wanted(scenario, vary or [], load, asked, repeats, cooldown, again, all_points, session)
     if check:

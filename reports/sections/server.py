@@ -177,12 +177,12 @@ def _name(course: Course, edges: IntArray) -> NamePart:
         series=course.n_series,
         samples=int(known.sum()),
         unknown=int(course.unknown.sum()),
-        by_bucket=_by_bucket(course, edges),
+        by_bucket=by_bucket(course, edges),
         **summary(course),
     )
 
 
-def _by_bucket(course: Course, edges: IntArray) -> list[Number]:
+def by_bucket(course: Course, edges: IntArray) -> list[Number]:
     """One value a bucket. A counter's window lies in the bucket of its end; where a bucket has no end of one, it has
     the window that it lies in; a gauge holds until it is read again. None: unknown.
     """
@@ -257,7 +257,9 @@ def _notes(part: ServerPart) -> list[str]:
         theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
         ours = units.NOTHING if book.ours is None else units.count(book.ours)
         if book.difference is None:
-            notes.append(f"{book.what}: the server counts {theirs}, we count {ours}. {book.why}".rstrip(". "))
+            notes.append(
+                f"{book.what}: the server counts {theirs}, we count {ours}{f' ({book.why})' if book.why else ''}"
+            )
         elif book.difference == 0:
             notes.append(f"{book.what}: the server and we count the same, {ours}")
         else:

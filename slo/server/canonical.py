@@ -149,10 +149,9 @@ def name_of(family: str) -> str:
     """The name that a family is part of, ``server.started`` of what tells a restart; "" for none."""
     if family.endswith("process_start_time_seconds"):
         return STARTED
-    base, created, _ = family.partition("_created")
-    meant = next(
-        (found for end in ("", "_total", "_sum") if (found := meanings().get(base + end if created else family))), ()
-    )
+    base = family.removesuffix("_created")
+    ends = ("", "_total", "_sum") if base != family else ("",)
+    meant = next((found for end in ends if (found := meanings().get(base + end))), ())
     return meant[0][1].name if meant else ""
 
 

@@ -111,8 +111,8 @@ def _voices(name: str, served: Served) -> list[_Voice]:
         mine = [track for track in served.tracks if track.source == source]
         there = {track.family for track in mine}.union(served.sources[source].origin.declared)
         for rank, engine in enumerate(engines().values()):
-            mean = (one for one in engine.readings if one.name == name and not there.isdisjoint(one.families))
-            reading = next(mean, None)
+            told = (one for one in engine.readings if one.name == name and not there.isdisjoint(one.families))
+            reading = next(told, None)
             if reading is None:
                 continue
             place = next(place for place, one in enumerate(reading.families) if one in there)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.records import Phase, Records
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -95,7 +95,7 @@ def _patience_ns(course: Course, served: Served) -> int:
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     """None where either says nothing, or where somebody may have been counted whom the other did not."""
     sent, first = records["sent_ns"], records["first_token_ns"]
-    there = records.ok & (sent != -1) & (first != -1)
+    there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
     if course is None or not there.any() or course.unknown[1:].any():
         return None
     known = course.known
@@ -118,16 +118,21 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     grown = course.values[1:]
     theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
     why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
-    return Book(what, theirs, _ours(what, records), why)
+    ours = _ours(what, records)
+    succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
+    if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
+        return Book("successful requests", theirs, succeeded)
+    return Book(what, theirs, ours, why)
 
 
 def _ours(what: str, records: Records) -> int | None:
-    """None: not every answer says so."""
+    """What the server should have counted, attempts and warm-up included; None: not every answer says so."""
+    attempt, tries, came = records["phase"] == Phase.ATTEMPT, records.label("tries"), records["headers_ns"] != -1
     if what == "requests":
-        return int((records["headers_ns"] != -1).sum())
-    counts = records["n_in" if what == "prompt tokens" else "n_out"]
-    answered = records.ok
-    return None if (counts[answered] < 0).any() else int(counts[counts > 0].sum())
+        made = np.where(tries > 1, tries, came)[~attempt].sum()
+        return int(made) - int((attempt & ~came).sum())
+    counts = records["n_in" if what == "prompt tokens" else "n_out"][~attempt]
+    return None if (counts[records.ok[~attempt]] < 0).any() else int(counts[counts > 0].sum())
 
 
 def summary(course: Course) -> dict[str, float | None]:

@@ -10,16 +10,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 
-from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Unread
+from plimsoll.harness.scraping.scraper import opened
+from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Source, Unread
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
@@ -167,6 +169,24 @@ def _resident(pid: int) -> dict[str, float]:
     return {labels: value for (family, labels), value in values.items() if family == "proc_resident_bytes"}
 
 
+def closed(sources: Sequence[tuple[str, Source]]) -> list[str]:
+    for _, source in sources:
+        source.close()
+    return [source.where for _, source in sources]
+
+
+def test_auto_takes_the_servers_own_pages_and_no_other_servers() -> None:
+    """On one host: the target, another server, a GPU exporter, and a program that only tells of its own process."""
+    gpus, other = b"DCGM_FI_DEV_GPU_UTIL 5\n", b"tgi_queue_size 7\n"
+    program = said(b"process_resident_memory_bytes 5\n")
+    with pages(said(PAGE)) as own, pages(said(other)) as beside, pages(said(gpus)) as exporter, pages(program) as url:
+        ports = [f"{urlsplit(one).port}/metrics" for one in (beside, exporter, url)]
+        spec = {"pages": [], "pids": [], "auto": [own, ""], "places": [*ports, "/metrics", "/none"]}
+        found, alone = closed(opened(spec)), closed(opened({**spec, "auto": [url]}))
+    assert found == [own, exporter]
+    assert alone == [beside, exporter]  # the target shows nothing: whatever serves there is taken
+
+
 def until(true: Callable[[], bool]) -> None:
     """Wait for it. Bounded at 20 s."""
     over = time.monotonic() + 20
@@ -203,6 +223,24 @@ def test_the_books_of_a_run_agree_to_the_last_token(tmp_path: Path) -> None:
     assert "server itself" in done.stdout
     again = plimsoll("report", "r", "--json", cwd=tmp_path)
     assert json.loads(again.stdout)["server"] == found
+
+
+def test_the_books_agree_over_retries_too(tmp_path: Path) -> None:
+    """Each attempt is a request of the server's, those of the warm-up as well; tokens are of answers alone."""
+    scenario = {
+        "name": "again", "kind": "server", "params": {"rate": 40}, "stop": {"min_queries": 1, "min_duration": "3s"},
+        "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": 8}, "target": {"model": "scripted"},
+        "client": {"retry": {"on": [503], "max": 3, "backoff": "50ms..400ms"}},
+    }  # fmt: skip
+    (tmp_path / "again.yaml").write_text(json.dumps(scenario))
+    storm = ["--ttft", "30ms", "--itl", "2ms", "--fault", "retry_storm=limit:2,cost:5ms"]
+    with server("--model", "scripted", *storm) as held:
+        words = ["again.yaml", "--warmup", "500ms", "--url", held.url, "--server-metrics", "auto", "--out", "r"]
+        done = plimsoll_here("run", *words, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = reported(tmp_path / "r")
+    assert found["names"]["server.failures"]["total"] > 20
+    assert [one["difference"] for one in found["books"]] == [0, 0]
 
 
 class Dying:

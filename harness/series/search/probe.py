@@ -111,7 +111,7 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
     rows = (given if low is None else low.chunks).measured()
     sent = rows.select(rows["status"] != Status.UNSENT)
     good = goodput(sent, promises.objectives)
-    run = [one for one in promises.objectives if one.scope == "run" and one.of_all]
+    run = [one for one in promises.objectives if one.scope == "run" and one.of_all and not one.of_server]
     found = [judge_objective(one, sent, good, promises.confidence) for one in run]
     whys = [
         hopeless(one, max(sealed.facts.planned, 1), bad, promises.confidence, among(promises), multiple)
