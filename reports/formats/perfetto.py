@@ -84,7 +84,7 @@ def chosen(records: Records, seen: IntArray) -> tuple[IntArray, str]:
     """The rows to draw, in order of when they were due, and which these are in words."""
     due, n = records["due_ns"], len(seen)
     picked = seen
-    said = f"all {units.count(n)}"
+    said = f"all {units.count(n)}" if n else "none: the run's rows are not here"
     if n > MOST:
         good = records["status"][seen] == Status.OK
         bad, fine = seen[~good], seen[good]

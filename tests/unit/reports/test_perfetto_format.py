@@ -213,7 +213,11 @@ def test_any_rows_are_read_without_a_slice_that_is_dropped(data: st.DataObject) 
 
 def test_a_report_without_its_rows_has_a_timeline_of_none() -> None:
     made = built(MANIFEST, {}, rows := records(50), facts(rows), [])
-    assert read(perfetto.FORMAT.render(made)).execute("select count(*) from slice").fetchone() == (0,)
+    db = read(perfetto.FORMAT.render(made))
+    assert db.execute("select count(*) from slice").fetchone() == (0,)
+    assert db.execute("select name from process where pid = 2").fetchall() == [
+        ("requests (none: the run's rows are not here)",)
+    ]
 
 
 @pytest.mark.parametrize("name", ["t.json.gz", "t.json"])
