@@ -50,7 +50,7 @@ class _Series:
     limits: frozenset[float] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
     """Of a run and its timeline: ``names`` of metrics, and the labels by which its rows are told apart."""
 
