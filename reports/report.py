@@ -5,10 +5,10 @@ public contract: a removed or renamed key needs a new schema name.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.section import JudgedRun, sections
 from plimsoll.reports.parts.charts import Charts, by_prompt, heatmap, timeline
@@ -122,12 +122,10 @@ class Report(BaseModel, frozen=True, extra="forbid"):
         description="what sections of outside packages say, by their names; absent: there are none",
     )
 
-    _window: Window | None = PrivateAttr(default=None)  # for pages only
-
-    @property
+    @cached_property
     def window(self) -> Window | None:
-        """What a page judges parts of the run by; None for a report that was read from its file."""
-        return self._window
+        """What a page judges parts of the run by, which is no part of its value; None where it was not built here."""
+        return None
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
@@ -192,9 +190,8 @@ def build(
     )
     if report.charts.timeline is not None:
         names = [*measured.banded, "latency"]
-        report._window = Window(  # type: ignore[misc]  # private, so it may be set though the model is frozen
-            records, judged, report.charts.timeline, names, partial(labels_of, records, by)
-        )
+        by_label = partial(labels_of, records, by)
+        report.__dict__["window"] = Window(records, judged, report.charts.timeline, names, by_label)
     return report
 
 

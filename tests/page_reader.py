@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -41,3 +42,12 @@ def read(text: str) -> Reader:
     reader.feed(text)
     reader.close()
     return reader
+
+
+#: The columns of a page are of the records and in no report.json, so a report that was read from there has none.
+_COLUMNS = re.compile(rb'<div class="card window".*?</script>\n<script>.*?</script>\n', re.DOTALL)
+
+
+def without_columns(page: bytes) -> bytes:
+    """A page as a report that was read from its file gives it; any other format as it is."""
+    return _COLUMNS.sub(b"", page)

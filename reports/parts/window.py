@@ -19,7 +19,7 @@ import numpy as np
 from plimsoll.reports.parts.charts import Timeline, placed
 from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.judge import Judged
-from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of
+from plimsoll.slo.metrics.indicator import catalogue, entries, in_order, measure, short_of
 from plimsoll.slo.objectives.goodput import against
 from plimsoll.slo.objectives.objective import Objective, Promise
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict
@@ -32,7 +32,7 @@ from plimsoll.slo.statistics.order import by_time
 #: page holds which ones failed.
 ROWS, BUCKET, FLAGS = 240_000, 1 / 128, 2_000_000
 #: At most so many metrics, and a step of time this small against the median.
-_SERIES, _FINE = 5, 1e-5
+_SERIES, _FINE = 5, 1e-4
 #: How many times over its limit a request is, in steps.
 _SEVERITY = 1_000_000
 _HEX = 255
@@ -50,7 +50,7 @@ class _Series:
     limits: frozenset[float] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
     """Of a run and its timeline: ``names`` of metrics, and the labels by which its rows are told apart."""
 
@@ -209,7 +209,10 @@ class Window:
         if objective.each is not None or group < 0:
             return "it is about rows that the page doesn't tell apart"
         if objective.indicator not in names:
-            return f"{objective.indicator} is not among the page's columns"
+            found = catalogue().get(objective.indicator)
+            if found is not None and found.scope != "request":
+                return f"{entries(found.scope)} are not in the page"
+            return f"the page has no column of {objective.indicator}"
         if objective.statistic != "ratio" and objective.operator != "<=":
             return "times in the page are rounded up, which tells only what is above a limit"
         return ""
@@ -220,7 +223,7 @@ def _step(values: FloatArray, limits: frozenset[float]) -> float:
     finite = values[np.isfinite(values)]
     middle = float(np.median(finite)) if len(finite) else 1e9
     return next(
-        (step for step in (1e3, 1e2, 1e1) if step <= middle * _FINE * 10 and not any(one % step for one in limits)), 1.0
+        (step for step in (1e3, 1e2, 1e1) if step <= middle * _FINE and not any(one % step for one in limits)), 1.0
     )
 
 

@@ -397,7 +397,8 @@
 
   const brushes = [];
   const select = (next) => {
-    chosen = next && next[0] < next[1] ? next : null;
+    const kept = next?.map((edge) => Math.min(Math.max(edge, 0), data.buckets));
+    chosen = kept && kept[0] < kept[1] ? kept : null;
     const address = chosen ? `#t=${chosen[0]}-${chosen[1]}` : location.pathname + location.search;
     if (location.protocol !== "blob:") history.replaceState(null, "", address);  // one kept by the live page has none
     for (const brush of brushes) brush.paint();
@@ -460,7 +461,7 @@
     panel.hidden = false;
     for (const node of document.querySelectorAll('[data-group^="time"]')) brush(node);
     const asked = location.hash.match(/^#t=(\d+)-(\d+)$/);
-    select(asked && Number(asked[2]) <= data.buckets ? [Number(asked[1]), Number(asked[2])] : null);
+    select(asked ? [Number(asked[1]), Number(asked[2])] : null);
     globalThis.plimsoll = { judge, measure, words: { duration, percent }, select: (from, to, about = 0) => { group = about; select([from, to]); } };
   });
 })();

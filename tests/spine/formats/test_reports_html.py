@@ -11,9 +11,9 @@ import pytest
 from plimsoll.reports.documents import words
 from plimsoll.reports.format import formats
 from plimsoll.reports.formats.html_ import said
-from plimsoll.reports.parts.charts import LagBand, Timeline
+from plimsoll.reports.parts.charts import Band, LagBand, Timeline
 from plimsoll.reports.svg.plot import Canvas
-from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.svg.strip import Strip, band_layers, strip
 from plimsoll.reports.wording.phrases import expression
 from tests.page_reader import read
 from tests.unit.reports.made_reports import CASES, case, hostile, records, rendered, report
@@ -124,7 +124,7 @@ def test_budgets_that_nobody_asked_for_stand_folded_below_the_key_figures() -> N
     text = " ".join(read(shown("pass")).words)
     assert text.index("Completed") < text.index("The numbers") < text.index("Error budgets over the usual 30 days")
     asked = " ".join(read(RENDER(report(records(), ("p99(ttft) <= 500ms over 30d",))).decode()).words)
-    assert asked.index("Error budgets") < asked.index("Completed")
+    assert asked.index("Completed") < asked.index("Error budgets") < asked.index("How fast")
 
 
 def test_what_is_to_be_typed_is_set_as_code_and_no_backtick_is_left() -> None:
@@ -133,7 +133,7 @@ def test_what_is_to_be_typed_is_set_as_code_and_no_backtick_is_left() -> None:
     assert said("run `plimsoll x <b>`; `") == "run <code>plimsoll x &lt;b&gt;</code>; `"
 
 
-def test_one_failure_breaks_the_band_of_its_bucket_and_leaves_a_cross() -> None:
+def test_one_failure_makes_no_gap_and_a_mark_at_the_top_says_where_it_is() -> None:
     timeline = Timeline(
         bucket_ns=1, start_ns=0, end_ns=5, due=[1] * 5, planned_per_s=[1] * 5, sent_per_s=[1] * 5,
         completed_per_s=[1] * 5,
@@ -141,13 +141,16 @@ def test_one_failure_breaks_the_band_of_its_bucket_and_leaves_a_cross() -> None:
             max=[1] * 5),
     )  # fmt: skip
     high: list[int | float | None] = [2, 2, None, 2, 2]
-    layer = Layer("p50 to p99", "s-x", high, "fill", lower=[1] * 5, infinite=[False, False, True, False, False])
-    line = Layer("p99", "s-x", high, infinite=layer.infinite)
+    band = Band(p50=[1] * 5, p99=high, failed=[0, 0, 1, 0, 0], p99_ok=[2, 2, 1.5, 2, 2])
     canvas = Canvas(500, 100)
-    drawn = str(strip(Strip("x", "count", [layer, line]), timeline, "x", canvas, False).svg)
-    [shape] = re.findall(r'class="s-x area"[^>]*|<path[^>]*s-x area[^>]*>', drawn)
-    assert shape.count("M") == 2, "two pieces, none over the bucket that lost a request"
-    assert "cross" in drawn
+    found = strip(Strip("x", "count", band_layers("x", band, timeline.due)), timeline, "x", canvas, False)
+    [shape] = re.findall(r'class="s-x area"[^>]*|<path[^>]*s-x area[^>]*>', str(found.svg))
+    assert shape.count("M") == 1, "one piece, over the bucket that lost a request too"
+    assert str(found.svg).count('class="s-error bar"') == 1
+    told = {line["label"]: line["text"] for line in found.hover["series"]}
+    assert told["p99"] == ["2", "2", "∞", "2", "2"]
+    assert told["failed"] == ["0", "0", "1", "0", "0"]
+    assert "p99 of the successful" in told
 
 
 def test_few_requests_make_no_picture_but_keep_their_numbers() -> None:

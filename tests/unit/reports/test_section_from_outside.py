@@ -5,7 +5,6 @@ it but its file.
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Iterator
 from html import unescape
 from importlib.metadata import EntryPoint
@@ -18,6 +17,7 @@ from plimsoll.reports.blocks import section
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
 from plimsoll.slo.metrics.plugin import PluginError, every
+from tests.page_reader import without_columns
 
 FOLDER = Path(__file__).parents[2] / "outside" / "section"
 
@@ -49,11 +49,8 @@ def test_an_outside_section_is_in_the_json_under_its_name_and_reads_back() -> No
     again = Report.model_validate_json(formats()["json"].render(made))
     for kind in ("html", "markdown", "text"):
         first, second = formats()[kind].render(made), formats()[kind].render(again)
-        assert second == _BRUSH.sub(b"", first)  # a page's columns are of its records, and not in report.json
+        assert second == without_columns(first)
     assert "sections" not in report(records(10, warmup=10)).document(), "of a run of which it has nothing to say"
-
-
-_BRUSH = re.compile(rb'<div class="card window".*?</script>\n<script>.*?</script>\n', re.DOTALL)
 
 
 def test_without_outside_packages_the_json_has_no_such_key() -> None:
