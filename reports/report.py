@@ -35,6 +35,7 @@ from plimsoll.reports.sections.loadgen import Mlperf
 from plimsoll.reports.sections.peers import Peer
 from plimsoll.reports.sections.prefix_cache import PrefixCache
 from plimsoll.reports.sections.recorded import Recorded
+from plimsoll.reports.sections.server import ServerPart, server_warnings
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.slowest import Slowest
 from plimsoll.reports.sections.speech import Speech
@@ -106,6 +107,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     client: ClientPart | None = Field(
         default=None, description="requests and the attempts made of them; absent: no habits, and nobody told to wait"
     )
+    server: ServerPart | None = Field(default=None, description="what the server said of itself; absent: nobody asked")
     prefix_cache: PrefixCache | None = Field(
         default=None, description="prompt tokens that a cache had, and could have had; absent: nobody said"
     )
@@ -116,7 +118,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        optional = ("agents", "by", "client", "prefix_cache", "recorded", "sessions", "sections")
+        optional = ("agents", "by", "client", "prefix_cache", "recorded", "server", "sessions", "sections")
         absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
         if not self.run.kept:
             absent["run"] = {"kept"}
@@ -156,6 +158,7 @@ def build(
         *judged.promises.notes,
         *cancellation_notes(judged.cancelled, scenario.get("cancel") == "recorded"),
         *(made["agents"].notes if made["agents"] is not None else ()),
+        *server_warnings(made["server"]),
         *untold(records, by),
     ]
     return Report(

@@ -25,10 +25,13 @@ from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.records.tables import Merged
+from plimsoll.slo.server.served import Served
+from plimsoll.slo.server.server_side import ServerSide, server_side
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.mixed import assess_run
 from plimsoll.slo.validity.validity import Validity
+from plimsoll.slo.verdict import on_server
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
@@ -56,6 +59,7 @@ class Judged:
     speech: Speech | None
     peers: Mapping[str, Figures]
     sessions: Sessions | None = None
+    server: ServerSide | None = None
 
 
 def judge(
@@ -65,15 +69,19 @@ def judge(
     scores: Scores | None = None,
     merged: Merged | None = None,
     classes: Mapping[str, GeneratorFacts] = MappingProxyType({}),
+    served: Served | None = None,
 ) -> Judged:
     """Judge the records of a run. ``scores``: its answers against references, of a run that kept them; ``merged``: its
-    merged chunks, counted before chunk times were dropped; ``classes``: of a mix, the facts of each class.
+    merged chunks, counted before chunk times were dropped; ``classes``: of a mix, the facts of each class; ``served``:
+    what the server said of itself.
     """
     promises = Promises() if promises is None else promises
+    side = server_side(served, records)
     objectives, compared = split(promises.objectives, scores)
+    objectives, observed = on_server.split(objectives, side)
     slos, confidence = promises.slos, promises.confidence
     limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
-    promised = bool(compared) or bool(slos) or any(one.scope == "run" for one in objectives)
+    promised = bool(compared) or bool(observed) or bool(slos) or any(one.scope == "run" for one in objectives)
     validity = assess_run(records, facts, classes, limits, judged=promised, merged=merged)
     along = course_of(records, validity)
     good, span = goodput(records, objectives), run_span_ns(records)
@@ -82,7 +90,7 @@ def judge(
         objectives=objectives,
         facts=facts,
         validity=validity,
-        verdict=judge_objectives(records, objectives, validity, confidence, [*slos, *compared], good, along),
+        verdict=judge_objectives(records, objectives, validity, confidence, [*slos, *compared, *observed], good, along),
         goodput=good,
         throughput=throughput(records),
         counts=count(records),
@@ -99,6 +107,7 @@ def judge(
         speech=speech(records, confidence),
         peers=in_other_words(without_sounds(records), objectives),
         sessions=sessions(records, facts.unreached),
+        server=side,
     )
 
 

@@ -177,7 +177,7 @@ TRANSPORTS = {
     },
 }
 #: Folders in which every file is an extension of one kind, found by its place.
-PLUG_INS = {"harness/protocols", "slo/indicators"}
+PLUG_INS = {"harness/protocols", "slo/indicators", "slo/server/engines"}
 MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 
 #: package -> lines and files of Python. A ratchet: these numbers only fall. A capability that raises one says what it

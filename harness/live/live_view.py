@@ -23,7 +23,7 @@ from plimsoll.harness.live.place import HOST, Place, private
 from plimsoll.harness.live.server import LiveServer
 from plimsoll.harness.live.state import LiveState
 from plimsoll.harness.run.job import Prepared
-from plimsoll.harness.run.watcher import Beginning
+from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart
 
 #: After the run: the verdict is waited for while the process lives, at most this long; then it is shown for so long.
@@ -48,8 +48,8 @@ def watcher(place: Place, prepared: Prepared) -> LiveView:
     return LiveView(place, state, prepared.job.directory.path)
 
 
-class LiveView:
-    """A ``Watcher`` that serves what it is told.
+class LiveView(Watcher):
+    """Serves what it is told, and never ends a run.
 
     ``directory``: where the verdict will appear; None: nobody judges this run.
     """
@@ -100,10 +100,6 @@ class LiveView:
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """One worker's status line, handed to the server's thread."""
         self._server.post(self._shown.state.heard, worker, message, self._now_ns())
-
-    def enough(self) -> str | None:
-        """Looking on never ends a run."""
-        return None
 
     def end(self) -> None:
         """The last picture is known."""

@@ -268,6 +268,8 @@ class Coordinator:
             targets = [await _reached(part.job, server) for part in self._parts]
             if self._job.calibrate_tokens:
                 await self._parts[0].count_tokens(targets[0])
+            for watcher in self._watchers:
+                await watcher.ready([target.url for target in targets])
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()
@@ -275,10 +277,10 @@ class Coordinator:
         finally:
             for part in self._parts:
                 part.ahead.close()
-            if server is not None:
-                await bundled_server.stop(server.process)
             for watcher in self._watchers:
                 await watcher.close()
+            if server is not None:
+                await bundled_server.stop(server.process)
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts), self._enough)

@@ -94,10 +94,12 @@ def prepare(
     out: Path | None,
     command: Sequence[str] = (),
     calibrate_tokens: bool = False,
+    served: bool = False,
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
-    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's.
+    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's;
+    ``served``: the server is asked how it is.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
@@ -123,7 +125,7 @@ def prepare(
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += problems
         errors += check_accuracy(scenario, promises.objectives)
-        errors += check_labels(scenario, promises.objectives)
+        errors += [*check_labels(scenario, promises.objectives), *([] if served else _unasked(promises.objectives))]
         for name, one in scenario.classes.items():
             errors += unmeasurable(one) if calibrate_tokens and not scenario.mix else []
             target, headers, problems = _target(one, scenario.name)
@@ -140,6 +142,11 @@ def prepare(
     directory = rundir.create(out or default_out(scenario.name))
     job = replace(_job(scenario, targets, directory, command or sys.argv), calibrate_tokens=calibrate_tokens)
     return Prepared(job, promises, outputs)
+
+
+def _unasked(objectives: Sequence[Objective]) -> list[str]:
+    said = "nobody asks the server. Add --server-metrics auto, or drop the objective"
+    return [f"{one}: {said}" for one in objectives if one.of_server]
 
 
 def promised(scenario: Scenario) -> list[str]:

@@ -7,7 +7,7 @@ that is timed waits for one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,6 +40,10 @@ class Watcher(Protocol):
 
     async def open(self) -> None:
         """Before anything is sent or started. Raises HarnessFault for what can't work (a port that is taken)."""
+        return
+
+    async def ready(self, urls: Sequence[str]) -> None:
+        """The endpoints at these addresses can be reached; no load was sent. Raises HarnessFault as ``open`` does."""
         return
 
     def begin(self, beginning: Beginning) -> None:

@@ -42,6 +42,7 @@ from plimsoll.harness.run.promises import Promises, keep, kept
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, open_sealed
 from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.sealing.workforce import Workforce
 from plimsoll.harness.series.publish import tell
 from plimsoll.reports.report import Report
@@ -87,16 +88,17 @@ class LivePage:
 class Staff:
     """Who sends the runs of a session, and who looks on.
 
-    ``gather`` makes the workforce of a run (None: processes of this host).
+    ``gather`` makes the workforce of a run (None: processes of this host), ``scrape`` who asks the server how it is.
     """
 
     gather: Callable[[], Workforce] | None = None
     watchers: Sequence[Watcher] = ()
     page: LivePage = field(default_factory=lambda: LivePage(None))
+    scrape: Callable[[Prepared], tuple[Watcher, ...]] = lambda _: ()
 
     def send(self, prepared: Prepared, label: str = "", watchers: Sequence[Watcher] = ()) -> Outcome:
         """Carry one run out: see ``carry_out``. The live page goes on until ``page.end``."""
-        onlookers = (*self.watchers, *watchers, *self.page.begin(prepared))
+        onlookers = (*self.watchers, *watchers, *self.page.begin(prepared), *self.scrape(prepared))
         return carry_out(prepared, label, onlookers, None if self.gather is None else self.gather())
 
 
@@ -371,7 +373,7 @@ def _tidy(directory: RunDirectory) -> None:
         if log.exists() and not log.stat().st_size:
             log.unlink()
     if not segment_files(directory.segments) and not directory.file("manifest.json").is_file():
-        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml", "originals.parquet"):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml", "originals.parquet", SAMPLES):
             directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()

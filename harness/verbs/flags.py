@@ -206,6 +206,20 @@ LeaveRows = Annotated[
         "--leave-rows", help="Each agent seals its own rows on its host, and the verdict comes of what it answers."
     ),
 ]
+#: What the server says of itself.
+ServerMetrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]URL",
+        help="Read the server's own metrics during the run: a page, or auto for those of the target. Repeatable.",
+    ),
+]
+ServerPid = Annotated[
+    list[int] | None,
+    typer.Option(
+        metavar="PID", help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable."
+    ),
+]
 CalibrateTokens = Annotated[
     bool,
     typer.Option(
@@ -375,6 +389,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Connection": (
             *("timeout", "connect_timeout", "header", "api_key_file", "option", "pace", "ca_file", "insecure"),
         ),
+        "The server": ("server_metrics", "server_pid"),
         "Several hosts": ("locust_master", "expect_workers", "locust_wait", "locust_web", "leave_rows"),
     }
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,6 +115,8 @@ def run(
     locust_web: shared.LocustWeb = None,
     leave_rows: shared.LeaveRows = False,
     live: shared.Live = None,
+    server_metrics: shared.ServerMetrics = None,
+    server_pid: shared.ServerPid = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
@@ -140,10 +144,20 @@ def run(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_, quiet):
         raise HarnessFault(problems)
-    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web, leave_rows)
+    staff, problems = staff_of(
+        live, locust_master, expect_workers, locust_wait, locust_web, leave_rows, (server_metrics, server_pid)
+    )
     if problems:
         raise HarnessFault(problems)
-    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
+    prepared = prepare(
+        scenario,
+        flags,
+        asked,
+        format or [],
+        out,
+        calibrate_tokens=calibrate_tokens,
+        served=bool(server_metrics or server_pid),
+    )
     if leave_rows:
         from plimsoll.harness.distributed.left import check
 
@@ -188,6 +202,8 @@ def replay(
     locust_wait: shared.LocustWait = None,
     locust_web: shared.LocustWeb = None,
     live: shared.Live = None,
+    server_metrics: shared.ServerMetrics = None,
+    server_pid: shared.ServerPid = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
@@ -218,10 +234,20 @@ def replay(
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
-    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    staff, problems = staff_of(
+        live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
+    )
     if problems := [*one_on_stdout(format or [], json_, quiet), *problems]:
         raise HarnessFault(problems)
-    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
+    prepared = prepare(
+        base,
+        flags,
+        asked,
+        format or [],
+        out,
+        calibrate_tokens=calibrate_tokens,
+        served=bool(server_metrics or server_pid),
+    )
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 
@@ -257,7 +283,13 @@ def agent(
 
 
 def staff_of(
-    live: str | None, master: str | None, expected: int | None, wait: str | None, web: str | None, leave: bool = False
+    live: str | None,
+    master: str | None,
+    expected: int | None,
+    wait: str | None,
+    web: str | None,
+    leave: bool = False,
+    asked: tuple[list[str] | None, list[int] | None] = (None, None),
 ) -> tuple[Staff, list[str]]:
     """Who sends the runs of a session and who looks on, by its flags, and every error in them."""
     from plimsoll.harness.live.place import where
@@ -269,6 +301,12 @@ def staff_of(
         made = Staff(page=LivePage(where(live)))
     except HarnessFault as fault:
         errors += fault.errors
+    if any(asked):
+        from plimsoll.harness.scraping.scraping import asking, watch
+
+        about, problems = asking(asked[0] or [], asked[1] or [])
+        errors += problems
+        made = replace(made, scrape=partial(watch, about))
     given = {"--expect-workers": expected, "--locust-wait": wait, "--locust-web": web, "--leave-rows": leave or None}
     if master is None:
         if alone := [flag for flag, value in given.items() if value is not None]:
@@ -286,7 +324,8 @@ def staff_of(
         bridge = Bridge(master, web)
     except HarnessFault as fault:
         return made, [*errors, *fault.errors]
-    return Staff(lambda: Fleet(bridge, expected or 1, patience_s, leave=leave), (bridge,), made.page), errors
+    fleet = partial(Fleet, bridge, expected or 1, patience_s, leave=leave)
+    return replace(made, gather=fleet, watchers=(bridge,)), errors
 
 
 def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:

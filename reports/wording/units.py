@@ -87,6 +87,10 @@ def percent(fraction: float, digits: int = 4) -> str:
     return f"{text} %"
 
 
+#: Of units that grow large: from which size, and what it is then.
+_LARGER = {"bytes": ((2.0**30, "GiB"), (2.0**20, "MiB")), "Hz": ((1e9, "GHz"), (1e6, "MHz"))}
+
+
 def human(value: Number, unit: str, digits: int = 3) -> str:
     """A statistic for a person: ``human(1_234_567, "ns")`` is ``1.23 ms``; None is ∞."""
     if value is None:
@@ -95,6 +99,9 @@ def human(value: Number, unit: str, digits: int = 3) -> str:
         return duration(value, digits)
     if unit in ("ratio", "fraction"):
         return percent(value, max(digits, 4))
+    for size, name in _LARGER.get(unit, ()):
+        if abs(value) >= size:
+            return f"{significant(value / size, digits)} {name}"
     if unit in ("1/s", "/s", "per_s"):
         return f"{significant(value, digits) if abs(value) < 1000 else count(value)}/s"
     text = count(value) if value == round(value) and abs(value) < 1e15 else significant(value, digits)

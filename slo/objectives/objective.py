@@ -8,9 +8,11 @@
                | ratio                                  of good, error, refused or retried requests, of
                                                         degraded answers, of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
+               | max | mean | min | rate                of what the server says of itself: server.queue,
+                                                        host.rss, gpu.power (rate: of its counters)
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
-    threshold  = number [ns | us | ms | s | m | % | /s]
+    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | MHz | GHz]
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
 Without a statistic it is a limit on a single request: one that succeeds and meets all of them is good. Refused, with
@@ -36,6 +38,7 @@ from plimsoll.documents import files
 from plimsoll.slo.metrics.indicator import Indicator, catalogue
 from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.selector import Selector, SelectorError
+from plimsoll.slo.server.canonical import NAMES
 
 #: Factor from each written unit to its base unit, and that base unit.
 UNITS = MappingProxyType(
@@ -48,6 +51,12 @@ UNITS = MappingProxyType(
         "%": (Decimal("0.01"), "ratio"),
         "/s": (Decimal(1), "per_s"),
         "": (Decimal(1), "1"),
+        **{f"{prefix}B": (Decimal(1000**power), "bytes") for power, prefix in enumerate(("", "k", "M", "G"))},
+        **{f"{prefix}iB": (Decimal(1024**power), "bytes") for power, prefix in enumerate(("K", "M", "G"), 1)},
+        "W": (Decimal(1), "W"),
+        "J": (Decimal(1), "J"),
+        "MHz": (Decimal(10**6), "Hz"),
+        "GHz": (Decimal(10**9), "Hz"),
     }
 )
 Operator = Literal["<=", "<", ">=", ">"]
@@ -71,7 +80,8 @@ LEAST_SHARE = Fraction(1, 10**9)
 WHERE = r'\s*(?:\{(?P<%s>(?:"(?:[^"\\]|\\.)*"|[^"{}])*)\})?\s*'
 _SHAPE = re.compile(
     r"\s*(?:(?P<each>each|worst)\s+(?P<label>\w+)\s*:\s*)?"
-    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+){WHERE % 'where'}\)|(?P<bare>\w+){WHERE % 'bare_where'})\s*"
+    rf"(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>[\w.]+){WHERE % 'where'}\)"
+    rf"|(?P<bare>[\w.]+){WHERE % 'bare_where'})\s*"
     r"(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[^\s0-9]*)"
     r"(?:\s+over\s+(?P<period>\S+))?\s*"
 )
@@ -147,6 +157,11 @@ class Objective:
         """The labels that it reads, each once."""
         named = [one.label for one in self.where if one.operator]
         return tuple(dict.fromkeys([*named, *([self.each[1]] if self.each else [])]))
+
+    @property
+    def of_server(self) -> bool:
+        """It is about what the server says of itself, and not about requests."""
+        return self.indicator in NAMES
 
     @property
     def about(self) -> str:
@@ -225,10 +240,15 @@ def _build(found: re.Match[str]) -> Objective:
         quantile = _quantile(statistic)
         statistic = f"p{_plain(statistic[1:])}"
     indicator, base, better = _meaning(statistic, name)
-    threshold_text, threshold = _threshold(found["number"], found["unit"].replace("µ", "u").replace("μ", "u"), base)
+    unit = found["unit"].replace("µ", "u").replace("μ", "u")
+    if base == "per_s" and name in NAMES and not unit and not Decimal(found["number"]):
+        unit = "/s"  # none at all, per whatever
+    threshold_text, threshold = _threshold(found["number"], unit, base, name not in NAMES)
     asked = Objective(
         name, statistic, quantile, operator, threshold, threshold_text, base, "", _where(found), _each(found)
     )
+    if asked.of_server and (asked.where or asked.each):
+        raise ObjectiveError(f"the server does not tell our requests apart; write {statistic}({name}) for all of them")
     _direction(asked, better, indicator)
     if found["period"]:
         asked = replace(asked, period=_period(asked, found["period"]))
@@ -262,6 +282,8 @@ def _each(found: re.Match[str]) -> tuple[Literal["each", "worst"], str] | None:
 def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, str]:
     """The indicator (None for a ratio or a rate), the threshold's base unit, and the better direction."""
     known = catalogue()
+    if name in NAMES:
+        return None, *_of_server(statistic, name)
     if statistic == "ratio":
         if name not in RATIOS:
             raise ObjectiveError(f"ratio({name}) is not known; ratio is of {' or '.join(RATIOS)}")
@@ -281,11 +303,21 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
             f"statistic {statistic} is not known; choose p99 (any percentile), mean, max, min, ratio, rate"
         )
     if name not in known:
-        near = difflib.get_close_matches(name, known, 3)
+        near = difflib.get_close_matches(name, [*known, *NAMES], 3)
         meant = f"did you mean {' or '.join(near)}? All of them: " if near else "choose one of "
         raise ObjectiveError(f"indicator {name} is not known; {meant}{', '.join(known)}")
     indicator = known[name]
     return indicator, indicator.unit, indicator.better
+
+
+def _of_server(statistic: str | None, name: str) -> tuple[str, str]:
+    """The threshold's base unit and the better direction of what the server says of itself."""
+    about = NAMES[name]
+    wanted = ("rate",) if about.counted else ("max", "mean", "min")
+    if statistic not in wanted:
+        what = f"{statistic}({name}) is not known" if statistic else f"{name} is no limit on a single request"
+        raise ObjectiveError(f"{what}; write {' or '.join(f'{one}({name})' for one in wanted)}")
+    return {"s": "1", "J": "W"}.get(about.unit, about.unit), about.better
 
 
 def _plain(number: str) -> str:
@@ -307,10 +339,12 @@ def _quantile(statistic: str) -> Fraction:
     return value
 
 
-def _threshold(number: str, unit: str, base: str) -> tuple[str, float]:
+def _threshold(number: str, unit: str, base: str, strict: bool = True) -> tuple[str, float]:
+    """``strict``: of a share of requests, of which no run shows all or nothing."""
     allowed = [written for written, (_, of) in UNITS.items() if of == base]
     if unit not in UNITS or UNITS[unit][1] != base:
-        fix = {"ns": f"{number}ms", "ratio": f"{number}%", "per_s": f"{number}/s", "1": number}[base]
+        own = {"ns": "ms", "ratio": "%", "per_s": "/s", "1": "", "bytes": "GiB", "Hz": "MHz"}
+        fix = number + own.get(base, base)
         what = f"unit {unit}" if unit else "a bare number"
         if base == "1":
             raise ObjectiveError(f"{what} does not fit: this has no unit; write {fix}")
@@ -318,7 +352,7 @@ def _threshold(number: str, unit: str, base: str) -> tuple[str, float]:
     value = Decimal(number) * UNITS[unit][0]
     if base == "ns" and value == 0:
         raise ObjectiveError("a time of 0 can't be kept by anything; write a longer one")
-    if base == "ratio" and not LEAST_SHARE <= value <= 1 - LEAST_SHARE:
+    if base == "ratio" and strict and not LEAST_SHARE <= value <= 1 - LEAST_SHARE:
         raise ObjectiveError(
             f"{_plain(number)}% is more than a finite run can show, or nothing at all; write one between, "
             "or max(error) <= 0 for no error at all in this run"
@@ -341,7 +375,7 @@ def _direction(asked: Objective, better: str, indicator: Indicator | None) -> No
     """Refuse a limit on the side that can't hurt: then getting worse would turn a FAIL into a PASS."""
     upper = asked.operator in ("<=", "<")
     left = asked.left
-    if upper != (better == "lower"):
+    if better and upper != (better == "lower"):
         right = ("<=" if better == "lower" else ">=") + " " + asked.threshold_text
         raise ObjectiveError(
             f"of {left}, {better} is better, so {asked.operator} promises nothing; write {left} {right}"
@@ -465,6 +499,17 @@ def from_goodput(text: str) -> tuple[Objective, ...]:
     return tuple(objectives)
 
 
+#: Of a base unit the larger ones, largest first.
+_SHOWN: Mapping[str, Sequence[tuple[float, str]]] = MappingProxyType(
+    {
+        "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
+        "bytes": ((2.0**30, "GiB"), (2.0**20, "MiB"), (1, "B")),
+        "Hz": ((1e9, "GHz"), (1e6, "MHz"), (1, "Hz")),
+        "W": ((1, "W"),),
+    }
+)
+
+
 def show(value: float, unit: str) -> str:
     """A value in a base unit for people: ``show(2.5e6, "ns")`` is ``2.5 ms``; four significant digits."""
     if value != value:
@@ -475,9 +520,7 @@ def show(value: float, unit: str) -> str:
         return f"{value * 100:.6g} %"
     if unit == "per_s":
         return f"{value:.4g}/s"
-    if unit == "ns":
-        for size, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-            if abs(value) >= size:
-                return f"{value / size:.4g} {name}"
-        return f"{value:.4g} ns"
+    for size, name in _SHOWN.get(unit, ()):
+        if abs(value) >= size or size == 1:
+            return f"{value / size:.4g} {name}"
     return f"{value:.4g}"

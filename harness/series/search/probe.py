@@ -17,7 +17,7 @@ from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.retention import limits_lost
 from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.tally import Tally
-from plimsoll.harness.run.watcher import Beginning
+from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.series.one_run import Made
 from plimsoll.reports.documents.search import ObjectivePart, ProbePart
 from plimsoll.reports.parts.judgement import objective_part
@@ -209,7 +209,7 @@ def folder_of(wanted: Next | ProbePart) -> str:
     return f"probes/{wanted.number:03d}-{wanted.purpose}"
 
 
-class Hopeless:
+class Hopeless(Watcher):
     """Ends a probe once so many requests are certainly over a limit that the rest could all be good in vain. A
     ``Watcher``.
 
@@ -237,9 +237,6 @@ class Hopeless:
         self._least_far: dict[Objective, int] = {}
         self._due: tuple[_Due, ...] = ()
         self._waiting: dict[int, dict[int, int]] = {}
-
-    async def open(self) -> None:
-        """Nothing to prepare."""
 
     def begin(self, beginning: Beginning) -> None:
         """How many bad values of each objective are enough."""
@@ -301,12 +298,6 @@ class Hopeless:
         if objective.indicator == "latency" and objective.operator in ("<=", "<"):
             limits = [int(objective.threshold)]
         return max((sum(waits.get(limit, 0) for waits in self._waiting.values()) for limit in limits), default=0)
-
-    def end(self) -> None:
-        """Nothing to say: the coordinator keeps the reason."""
-
-    async def close(self) -> None:
-        """Nothing to put away."""
 
 
 class _Due:

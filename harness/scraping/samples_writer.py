@@ -1,0 +1,71 @@
+"""``server.samples``, written while a run goes on: one record a scrape, whole before the next one is begun.
+
+A record is a line of JSON, and of a sample its values follow as float64. ``harness/sealing/samples_file.py`` reads it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from array import array
+from typing import Any
+
+from plimsoll.harness.scraping.sources import Sample
+from plimsoll.harness.wire.exposition import Written
+from plimsoll.slo.server.canonical import name_of
+
+
+class Writer:
+    """Takes what the threads of all sources find. A disk that takes no more ends the file and nothing else."""
+
+    def __init__(self, path: str) -> None:
+        self._file = io.FileIO(path, "ab")
+        self._lock = threading.Lock()
+        self._series: dict[tuple[int, Written], int] = {}
+        self._last: dict[int, list[Written]] = {}
+        self._full = False
+        self.last_reason = ""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def source(self, number: int, name: str, where: str, period_s: float) -> None:
+        self._add({"is": "source", "source": number, "name": name, "where": where, "period_s": period_s})
+
+    def gap(self, number: int, sent_ns: int, end_ns: int, reason: str) -> None:
+        """A scrape that failed. Neighbours of a gap are no neighbours of each other."""
+        self.last_reason = reason
+        self._add({"is": "gap", "source": number, "sent_ns": sent_ns, "end_ns": end_ns, "reason": reason})
+
+    def sample(self, number: int, found: Sample, period_s: float) -> None:
+        with self._lock:
+            written = list(found.values)
+            record: dict[str, Any] = {
+                "is": "sample", "source": number, "sent_ns": found.sent_ns, "first_ns": found.first_ns,
+                "end_ns": found.end_ns, "bytes": found.n_bytes, "period_s": period_s, "n": len(written),
+            }  # fmt: skip
+            if self._last.get(number) != written:
+                record["series"] = [self._series.setdefault((number, one), len(self._series)) for one in written]
+                known = self._last.get(number, [])
+                record["new"] = [
+                    [self._series[number, one], *one]
+                    for one in dict.fromkeys(written).keys() - dict.fromkeys(known).keys()
+                ]
+                self._last[number] = written
+                record["declared"] = sorted(family for family in found.declared if name_of(family))
+            record["cpu_ns"] = time.process_time_ns()
+            self._write(record, array("d", found.values.values()).tobytes())
+
+    def _add(self, record: dict[str, Any]) -> None:
+        with self._lock:
+            self._write(record)
+
+    def _write(self, record: dict[str, Any], values: bytes = b"") -> None:
+        data = json.dumps(record, separators=(",", ":")).encode() + b"\n" + values
+        try:
+            if not self._full and self._file.write(data) < len(data):
+                self._full = True
+        except OSError:
+            self._full = True

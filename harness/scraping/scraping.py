@@ -1,0 +1,151 @@
+"""``--server-metrics`` and ``--server-pid``: what is asked of a server while a run goes on, and the watcher that has it
+asked, by a process of its own (``harness/scraping/scraper.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.host.manifest import public_url
+from plimsoll.harness.process import child
+from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.sealing.samples_file import SAMPLES
+from plimsoll.harness.secrecy.redaction import learn, redact
+from plimsoll.harness.secrecy.secrets import url_secrets
+from plimsoll.slo.server.canonical import engines
+
+PERIOD_S = 1.0
+AUTO = "auto"
+#: What the first scrape of all sources, and the last one, may take together.
+_READY_S, _LAST_S = 60.0, 15.0
+_NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?://).+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is asked: pages by name, processes of this host, and, if ``auto``, what the target shows by itself."""
+
+    pages: tuple[tuple[str, str], ...] = ()
+    pids: tuple[int, ...] = ()
+    auto: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.pages or self.pids or self.auto)
+
+
+def asking(texts: Sequence[str], pids: Sequence[int]) -> tuple[Asking, list[str]]:
+    """What the flags ask for, and every error in them. Secrets of the addresses are known from now on."""
+    errors: list[str] = []
+    pages: dict[str, str] = {}
+    for place, text in enumerate(texts, 1):
+        if text == AUTO:
+            continue
+        found = _NAMED.fullmatch(text)
+        url = found[2] if found else ""
+        try:
+            good = found is not None and bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+        except ValueError:
+            good = False
+        if found is None or not good:
+            errors.append(
+                f"--server-metrics, number {place}: not an address. Write http://HOST:PORT/metrics, NAME=URL, or auto"
+            )
+            continue
+        learn(url_secrets(url))
+        parts = urlsplit(url)
+        url = url if parts.path.strip("/") else parts._replace(path="/metrics").geturl()
+        name = found[1] or redact(f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname))
+        if name in pages:
+            errors.append(f"--server-metrics: two sources are called {name}. Give each a name: NAME=http://...")
+        pages[name] = url
+    errors += [
+        f"--server-pid {pid}: there is no such process on this host. Give the server's own"
+        for pid in pids
+        if not Path(f"/proc/{pid}").is_dir()
+    ]
+    return Asking(tuple(pages.items()), tuple(dict.fromkeys(pids)), AUTO in texts), errors
+
+
+def watch(asked: Asking, prepared: Prepared) -> tuple[Watcher, ...]:
+    """Who has it asked during one run."""
+    target = prepared.job.target
+    tls = {"ca_file": target.ca_file, "verify": target.tls_verify}
+    return (Scraping(asked, prepared.job.directory.path, tls),)
+
+
+class Scraping(Watcher):
+    """Has a server asked from before the first query until after the last answer."""
+
+    def __init__(self, asked: Asking, directory: Path, tls: dict[str, Any]) -> None:
+        self._asked, self._directory, self._tls = asked, directory, tls
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def ready(self, urls: Sequence[str]) -> None:
+        """Ask everything once. Raises HarnessFault for what gives no metrics, before anything is sent."""
+        asked = self._asked
+        spec = {
+            "file": str(self._directory / SAMPLES),
+            "period_s": PERIOD_S,
+            "pages": [{"name": name, "url": url, "where": public_url(url)} for name, url in asked.pages],
+            "pids": asked.pids,
+            "auto": [public_url(url) for url in dict.fromkeys(urls)] if asked.auto else [],
+            "places": sorted({place for engine in engines().values() for place in engine.places}),
+            **self._tls,
+        }
+        pipe = asyncio.subprocess.PIPE
+        words = child.command("plimsoll.harness.scraping.scraper")
+        self._process = await child.begin(words, stdin=pipe, stdout=pipe, start_new_session=True)
+        self._tell(json.dumps(spec))
+        assert self._process.stdout is not None
+        try:
+            said = json.loads(await asyncio.wait_for(self._process.stdout.readline(), _READY_S))
+        except (TimeoutError, ValueError):
+            await self.close()
+            raise HarnessFault("--server-metrics: the process that asks did not begin. Nothing was sent") from None
+        if errors := self._problems(said):
+            await self.close()
+            raise HarnessFault(errors)
+
+    def _problems(self, said: dict[str, Any]) -> list[str]:
+        errors = [
+            f"--server-metrics {one['name']}: {one['where']} gave no metrics: {one['reason']}. Nothing was sent. "
+            "Give the address of the page, or leave it out"
+            for one in said["failed"]
+        ]
+        if self._asked.auto and not said["sources"]:
+            errors.append(
+                "--server-metrics auto: the target shows no metrics at any place that is known. Nothing was sent. "
+                "Start the server with its metrics on, give their address, or leave this out"
+            )
+        return errors
+
+    def _tell(self, line: str) -> None:
+        stdin = self._process.stdin if self._process is not None else None
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(f"{line}\n".encode())
+
+    def end(self) -> None:
+        """Ask everything once more, and be done."""
+        self._tell("stop")
+
+    async def close(self) -> None:
+        """Wait for the last samples."""
+        process = self._process
+        if process is None:
+            return
+        self.end()
+        try:
+            await asyncio.wait_for(process.wait(), _LAST_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        self._process = None

@@ -1,0 +1,313 @@
+"""What the server said of itself: its queue, batch, caches, memory and GPUs on the run's own time axis, what it does
+not expose, its restarts, whether its books agree with ours, and what asking cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Figures, Notes, Row, Section, Table
+from plimsoll.reports.blocks.section import JudgedRun, ReportSection
+from plimsoll.reports.parts.charts import Timeline, buckets_of
+from plimsoll.reports.parts.parts import Number, Text, part
+from plimsoll.reports.svg.plot import Canvas, Chart, chart
+from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.wording import units
+from plimsoll.slo.records.records import IntArray
+from plimsoll.slo.server.canonical import NAMES
+from plimsoll.slo.server.courses import Course
+from plimsoll.slo.server.served import Asked, Gap
+from plimsoll.slo.server.server_side import FirstToken, ServerSide, summary
+
+_WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
+#: Drawn, in this order, where there are some.
+_DRAWN = (
+    "server.queue",
+    "server.running",
+    "server.kv_usage",
+    "server.preempted",
+    "gpu.utilisation",
+    "gpu.power",
+    "host.rss",
+)
+#: Reasons that are listed for each source.
+_MOST_GAPS = 20
+
+
+class GapPart(BaseModel, frozen=True, extra="forbid"):
+    """``count`` scrapes in a row that gave nothing, for one reason."""
+
+    start_ns: int
+    end_ns: int
+    count: int
+    reason: Text
+
+
+class SourcePart(BaseModel, frozen=True, extra="forbid"):
+    """Where samples came from, and what it cost to have them."""
+
+    where: Text
+    period_ns: int
+    slowed_ns: int = Field(description="the longest period that it came to, because a scrape took more than 5 % of it")
+    samples: int
+    bytes: int
+    took_p50_ns: int | None = Field(default=None, description="from asking to the last byte; null: no sample")
+    took_max_ns: int | None = None
+    gaps: list[GapPart] = Field(default_factory=list, description="the first 20; failed counts all")
+    failed: int = Field(default=0, description="scrapes that gave nothing")
+
+
+class NamePart(BaseModel, frozen=True, extra="forbid"):
+    """One name from t0 to the last answer, of all its series. Of a gauge and of a mean ``mean``, ``min``, ``max``; of a
+    counter ``total`` and ``per_s``.
+    """
+
+    title: str
+    unit: str
+    kind: str
+    engine: str
+    families: list[Text]
+    sources: list[Text]
+    series: int
+    samples: int
+    unknown: int = Field(default=0, description="samples without a value: a restart, or a source that gave nothing")
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    total: float | None = None
+    per_s: float | None = None
+    by_bucket: list[Number] = Field(
+        default_factory=list,
+        description="by bucket of the timeline: of a gauge the largest, of a counter its rate; null: unknown",
+    )
+
+
+class RestartPart(BaseModel, frozen=True, extra="forbid"):
+    """Its process began anew between two samples: what it counted then is unknown."""
+
+    source: Text
+    after_ns: int
+    before_ns: int
+
+
+class BookPart(BaseModel, frozen=True, extra="forbid"):
+    """One count as the server has it and as we do, warm-up included; null: not known."""
+
+    what: str
+    theirs: float | None
+    ours: int | None
+    difference: float | None = Field(default=None, description="theirs less ours; null: one of them is not known")
+    why: str = Field(default="", description="why it is not known")
+
+
+class FirstTokenPart(BaseModel, frozen=True, extra="forbid"):
+    """Means over all answers: by the server, by us from sending, and what is between: the network and the front end."""
+
+    theirs_ns: int
+    ours_ns: int
+    between_ns: int
+
+
+class ServerPart(BaseModel, frozen=True, extra="forbid"):
+    """What the server said of itself; every sample is in ``server.parquet``."""
+
+    sources: dict[str, SourcePart]
+    names: dict[str, NamePart]
+    absent: dict[str, str] = Field(default_factory=dict, description="what is not exposed, and what would expose it")
+    restarts: list[RestartPart] = Field(default_factory=list)
+    books: list[BookPart] = Field(default_factory=list)
+    first_token: FirstTokenPart | None = Field(default=None, description="null: not known of the same answers")
+    cpu_s: float = Field(default=0.0, description="processor time of the process that asked")
+
+
+def server_part(run: JudgedRun) -> ServerPart | None:
+    """None: nobody asked the server."""
+    side: ServerSide | None = run.judged.server
+    if side is None:
+        return None
+    rows = run.records.measured()
+    edges = buckets_of(rows).edges() if len(rows) else np.empty(0, np.int64)
+    return ServerPart(
+        sources={name: _source(asked) for name, asked in side.served.sources.items()},
+        names={name: _name(course, edges) for name, course in side.courses.items()},
+        absent=dict(side.absent),
+        restarts=[part(RestartPart, one) for one in side.restarts],
+        books=[part(BookPart, one) for one in side.books],
+        first_token=None if side.first_token is None else _first_token(side.first_token),
+        cpu_s=max((asked.origin.cpu_ns for asked in side.served.sources.values()), default=0) / 1e9,
+    )
+
+
+def _first_token(found: FirstToken) -> FirstTokenPart:
+    return FirstTokenPart(
+        theirs_ns=round(found.theirs_ns), ours_ns=round(found.ours_ns), between_ns=round(found.between_ns)
+    )
+
+
+def _source(asked: Asked) -> SourcePart:
+    took = np.sort(asked.end_ns - asked.sent_ns)
+    gaps: Sequence[Gap] = asked.origin.gaps
+    return SourcePart(
+        where=asked.origin.where,
+        period_ns=asked.origin.period_ns,
+        slowed_ns=asked.origin.slowed_ns,
+        samples=len(took),
+        bytes=int(asked.n_bytes.sum()),
+        took_p50_ns=int(took[(len(took) - 1) // 2]) if len(took) else None,
+        took_max_ns=int(took[-1]) if len(took) else None,
+        gaps=[part(GapPart, gap) for gap in gaps[:_MOST_GAPS]],
+        failed=sum(gap.count for gap in gaps),
+    )
+
+
+def _name(course: Course, edges: IntArray) -> NamePart:
+    about, known = NAMES[course.name], course.known
+    return NamePart(
+        title=about.title,
+        unit=about.unit,
+        kind=course.kind,
+        engine=course.engine,
+        families=list(course.families),
+        sources=list(course.sources),
+        series=course.n_series,
+        samples=int(known.sum()),
+        unknown=int(course.unknown.sum()),
+        by_bucket=by_bucket(course, edges),
+        **summary(course),
+    )
+
+
+def by_bucket(course: Course, edges: IntArray) -> list[Number]:
+    """One value a bucket. A counter's window lies in the bucket of its end; where a bucket has no end of one, it has
+    the window that it lies in; a gauge holds until it is read again. None: unknown.
+    """
+    known = course.known
+    values, weights = course.values, course.weights
+    spans = np.maximum(course.end_ns - course.begin_ns, 1) / 1e9
+    rates = values / spans if course.kind == "counter" else values
+    place = np.searchsorted(edges, course.end_ns, side="right") - 1
+    after = np.searchsorted(course.end_ns, (edges[:-1] + edges[1:]) / 2)
+    found: list[Number] = []
+    for bucket in range(max(len(edges) - 1, 0)):
+        there = (place == bucket) & known
+        if not (place == bucket).any():
+            at = int(after[bucket]) - (course.kind == "gauge")
+            there = np.arange(len(values)) == at
+        if not there.any() or np.isnan(values[there]).any() or not weights[there].sum():
+            found.append(None)
+        elif course.kind == "gauge":
+            found.append(float(f"{values[there].max():.6g}"))
+        else:
+            share = weights[there] * (spans[there] if course.kind == "counter" else 1)
+            found.append(float(f"{np.average(rates[there], weights=share):.6g}"))
+    return found
+
+
+# -- laid out ----------------------------------------------------------------------------------------------------------
+
+
+def blocks(part: ServerPart, report: Any) -> list[Block]:
+    """What it said, and how far that can be relied on."""
+    head = [
+        Column("the server says", right=False, names=True, titled="It says"),
+        *(Column(name) for name in ("mean, or total", "most, or rate", "samples")),
+    ]
+    rows = [Row(_cells(name, one)) for name, one in part.names.items() if one.samples]
+    table = Table(head, rows, title="The server itself")
+    shown: list[Block] = [Card([table])]
+    timeline: Timeline | None = report.charts.timeline
+    drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
+    if timeline is not None and drawn:
+        shown.append(Card([Figures(partial(_charts, part, drawn, timeline), bare=True)]))
+    notes = _notes(part)
+    return [Section("The server itself", [*shown, Card([Notes(notes)])] if notes else shown, "The server itself")]
+
+
+def _cells(name: str, one: NamePart) -> list[str | Cell]:
+    """What is counted has a total and a rate: of seconds that is cores, and of joules watts."""
+    title, samples = Cell(one.title, code=name), units.count(one.samples)
+    if one.kind != "counter":
+        unit = "" if one.unit == "per_s" else one.unit
+        return [title, *(units.human(value or 0.0, unit) for value in (one.mean, one.max)), samples]
+    rate = units.NOTHING if one.per_s is None else units.human(one.per_s, {"J": "W", "s": ""}.get(one.unit, "per_s"))
+    unit = "" if one.unit == "per_s" else one.unit
+    return [title, units.NOTHING if one.total is None else units.human(one.total, unit), rate, samples]
+
+
+def _notes(part: ServerPart) -> list[str]:
+    notes = []
+    for name, one in part.sources.items():
+        took = (
+            ""
+            if one.took_p50_ns is None or one.took_max_ns is None
+            else (f", each in {units.duration(one.took_p50_ns)} (at most {units.duration(one.took_max_ns)})")
+        )
+        slowed = f", slowed down to {units.duration(one.slowed_ns)}" if one.slowed_ns > one.period_ns else ""
+        notes.append(f"{name}: {units.many(one.samples, 'sample')} every {units.duration(one.period_ns)}{slowed}{took}")
+        notes += [
+            f"{name}: nothing {gap.count} times from {units.seconds(gap.start_ns)}: {gap.reason}" for gap in one.gaps
+        ]
+    notes += _restarted(part)
+    for book in part.books:
+        theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
+        ours = units.NOTHING if book.ours is None else units.count(book.ours)
+        if book.difference is None:
+            notes.append(f"{book.what}: the server counts {theirs}, we count {ours}. {book.why}".rstrip(". "))
+        elif book.difference == 0:
+            notes.append(f"{book.what}: the server and we count the same, {ours}")
+        else:
+            notes.append(_differs(book))
+    if first := part.first_token:
+        notes.append(
+            f"time to first token, mean: {units.duration(first.theirs_ns)} by the server, "
+            f"{units.duration(first.ours_ns)} from sending; {units.duration(first.between_ns)} are the network and "
+            "what stands before the engine"
+        )
+    for why in dict.fromkeys(part.absent.values()):
+        notes.append(f"{', '.join(NAMES[name].title for name, reason in part.absent.items() if reason == why)}: {why}")
+    return notes
+
+
+def _restarted(part: ServerPart) -> list[str]:
+    return [
+        f"{one.source} restarted between {units.seconds(one.after_ns)} and {units.seconds(one.before_ns)}: what it "
+        "counted then is unknown"
+        for one in part.restarts
+    ]
+
+
+def _differs(book: BookPart) -> str:
+    found = book.difference or 0.0
+    why = "others use it, or it counts what we do not" if found > 0 else "some of ours it does not count"
+    return (
+        f"{book.what}: the server counts {units.count(book.theirs or 0)}, we count {units.count(book.ours or 0)}: "
+        f"{units.count(abs(found))} {'more' if found > 0 else 'fewer'} ({why})"
+    )
+
+
+def server_warnings(part: ServerPart | None) -> list[str]:
+    """What to know before anything of a run is quoted: a restart, and books that differ."""
+    if part is None:
+        return []
+    return [*_restarted(part), *(_differs(book) for book in part.books if book.difference)]
+
+
+def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:
+    charts = []
+    for name in names:
+        one = part.names[name]
+        unit = "per_s" if one.kind == "counter" else one.unit
+        layer = Layer(name, "s-sent", one.by_bucket)
+        draw = partial(
+            strip, Strip(one.title, unit, [layer]), timeline, f"{one.title} over the run", x_labels=name == names[-1]
+        )
+        charts.append(chart(one.title, "", [], draw, _WIDE, _NARROW))
+    return charts
+
+
+SECTION = ReportSection("server", 84, server_part, blocks)

@@ -1,0 +1,149 @@
+"""What the server said of itself beside what we measured: its names over the run, what it does not expose, its
+restarts, and whether its books agree with ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.server.canonical import Engine, Reading, engines
+from plimsoll.slo.server.courses import Course, Restart, courses
+from plimsoll.slo.server.served import Served
+
+#: What of ours a counter of the server's should be.
+_BOOKS = {
+    "server.requests": "requests",
+    "server.prompt_tokens": "prompt tokens",
+    "server.generated_tokens": "generated tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """One count as the server has it and as we do, warm-up included; None: nobody knows."""
+
+    what: str
+    theirs: float | None
+    ours: int | None
+    why: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.theirs is None or self.ours is None else self.theirs - self.ours
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The mean time to the first token by the server, and by us from sending; what is between is the network, and what
+    stands before the engine.
+    """
+
+    theirs_ns: float
+    ours_ns: float
+
+    @property
+    def between_ns(self) -> float:
+        return self.ours_ns - self.theirs_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSide:
+    """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
+    known to).
+    """
+
+    served: Served
+    courses: Mapping[str, Course]
+    absent: Mapping[str, str]
+    restarts: tuple[Restart, ...]
+    books: tuple[Book, ...]
+    first_token: FirstToken | None = None
+
+
+def server_side(served: Served | None, records: Records) -> ServerSide | None:
+    """None where nobody asked the server."""
+    if served is None:
+        return None
+    found, restarts = courses(served)
+    found = {name: one for name, one in found.items() if one.kind != "gauge" or one.known.any()}
+    last_ns = int(max(records["done_ns"].max(initial=0), records["due_ns"].max(initial=0)))
+    speaking = {name for course in found.values() for name in course.engine.split(", ")}
+    absent = {
+        reading.name: _absent(engine, reading)
+        for engine in reversed(tuple(engines().values()))
+        if engine.name in speaking
+        for reading in engine.readings
+        if reading.name not in found
+    }
+    books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
+    during = {name: one.during(0, last_ns, _patience_ns(one, served)) for name, one in found.items()}
+    return ServerSide(served, during, absent, restarts, books, _first_token(found.get("server.ttft"), records))
+
+
+def _patience_ns(course: Course, served: Served) -> int:
+    """How long before the end a last sample still tells of it: of a gauge some periods, of a counter not at all."""
+    if course.kind == "counter":
+        return 0
+    return int(2.5 * max(served.sources[name].origin.slowed_ns for name in course.sources))
+
+
+def _first_token(course: Course | None, records: Records) -> FirstToken | None:
+    """None where either says nothing, or where somebody may have been counted whom the other did not."""
+    sent, first = records["sent_ns"], records["first_token_ns"]
+    there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
+    if course is None or not there.any() or course.unknown[1:].any():
+        return None
+    known = course.known
+    if int(course.weights[known].sum()) != int(there.sum()):
+        return None
+    theirs = float(np.average(course.values[known], weights=course.weights[known]))
+    return FirstToken(theirs, float((first - sent)[there].mean()))
+
+
+def _absent(engine: Engine, reading: Reading) -> str:
+    if not engine.places:
+        return f"no source; {engine.title} would need {reading.flag}" if reading.flag else "no source"
+    return f"not exposed by {engine.title}" + (f" (start it with {reading.flag})" if reading.flag else "")
+
+
+def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -> Book:
+    course = found[name]
+    first_ns = int(records["sent_ns"][records["sent_ns"] != -1].min(initial=0))
+    begun = len(course.begin_ns) > 1 and course.begin_ns[0] < first_ns
+    grown = course.values[1:]
+    theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
+    why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
+    ours = _ours(what, records)
+    succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
+    if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
+        return Book("successful requests", theirs, succeeded)
+    return Book(what, theirs, ours, why)
+
+
+def _ours(what: str, records: Records) -> int | None:
+    """What the server should have counted, attempts and warm-up included; None: not every answer says so."""
+    attempt, tries, came = records["phase"] == Phase.ATTEMPT, records.label("tries"), records["headers_ns"] != -1
+    if what == "requests":
+        made = np.where(tries > 1, tries, came)[~attempt].sum()
+        return int(made) - int((attempt & ~came).sum())
+    counts = records["n_in" if what == "prompt tokens" else "n_out"][~attempt]
+    return None if (counts[records.ok[~attempt]] < 0).any() else int(counts[counts > 0].sum())
+
+
+def summary(course: Course) -> dict[str, float | None]:
+    """The figures of a course: of a gauge and a mean ``mean``, ``min``, ``max``; of a counter ``total``, ``per_s``."""
+    known = course.known
+    values, weights = course.values[known], course.weights[known]
+    if not len(values):
+        return {}
+    if course.kind == "counter":
+        seconds = float((course.end_ns[known] - course.begin_ns[known]).sum() / 1e9)
+        total = float(values.sum())
+        return {"total": total, "per_s": total / seconds if seconds > 0 else None}
+    middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan
+    return {"mean": middle, "min": float(values.min()), "max": float(values.max())}

@@ -1,0 +1,98 @@
+"""Objectives on what the server says of itself, over its samples between t0 and the last answer.
+
+They are facts about the run, judged as observed; but a sample says nothing of the time between two, and nothing is
+known while a source was silent or restarted. What is seen to break a limit breaks it; a limit that nothing was seen to
+break is kept only if nothing is unknown. No sample is no data, and never a pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll.slo.objectives.objective import Objective, show
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, as_observed, no_data
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.server.courses import Course
+from plimsoll.slo.server.server_side import ServerSide
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics.share import Course as Along
+
+#: So many of the samples may be unknown to a mean: it is of the others then, and says so.
+_MOST_UNKNOWN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Objectives on the server, and what it said; None: nobody asked."""
+
+    objectives: tuple[Objective, ...]
+    side: ServerSide | None
+
+    @property
+    def limits(self) -> tuple[Objective, ...]:
+        """None on times: what a server says of itself is no request's."""
+        return ()
+
+    def judge(
+        self, records: Records, confidence: sure.Probability, along: Along | None = None
+    ) -> tuple[ObjectiveVerdict, ...]:
+        """One verdict for each objective."""
+        return tuple(judge_server(one, self.side) for one in self.objectives)
+
+
+def split(
+    objectives: Sequence[Objective], side: ServerSide | None
+) -> tuple[tuple[Objective, ...], tuple[Observed, ...]]:
+    """The objectives on requests, and those on the server with what they are judged by."""
+    of_server = tuple(one for one in objectives if one.of_server)
+    return tuple(one for one in objectives if not one.of_server), (Observed(of_server, side),) if of_server else ()
+
+
+def judge_server(objective: Objective, side: ServerSide | None) -> ObjectiveVerdict:
+    """One objective on the samples of the run."""
+    name = objective.indicator
+    if side is None:
+        return no_data(objective, "nobody asked the server. Run with --server-metrics auto, or name its page")
+    course = side.courses.get(name)
+    if course is None:
+        return no_data(
+            objective, f"{side.absent.get(name, f'no source says {name}')}. Drop the objective, or have it said"
+        )
+    known = course.known
+    n, unknown = int(known.sum()), int(course.unknown.sum())
+    if not n:
+        return no_data(objective, f"none of {len(known)} samples has a value. Drop the objective, or measure longer")
+    observed, least, most = _statistic(objective, course)
+    detail = f"{show(observed, objective.unit)}: sampled every {show(_period(side, course), 'ns')}: {n} samples"
+    certain = unknown == 0 or (objective.statistic == "mean" and unknown <= _MOST_UNKNOWN * len(known))
+    if unknown:
+        detail += f", {unknown} more unknown (no answer, or a restart)"
+    if not certain and bool(objective.met_by(least)) != bool(objective.met_by(most)):
+        said = f"{detail}; what is unknown would decide. Measure again"
+        return ObjectiveVerdict(
+            objective, "INCONCLUSIVE", observed, (least, most), n, n + unknown, said, entries="samples"
+        )
+    return as_observed(objective, observed, (observed, observed), n, f"{detail}; judged as observed", entries="samples")
+
+
+def _statistic(objective: Objective, course: Course) -> tuple[float, float, float]:
+    """The statistic of what is known, and between what it lies whatever the rest was."""
+    known = course.known
+    values, weights = course.values[known], course.weights[known]
+    if objective.statistic == "max":
+        return float(values.max()), float(values.max()), math.inf
+    if objective.statistic == "min":
+        return float(values.min()), -math.inf, float(values.min())
+    if objective.statistic == "mean":
+        return float(np.average(values, weights=weights)) if weights.sum() else math.nan, -math.inf, math.inf
+    spans = (course.end_ns - course.begin_ns) / 1e9
+    total = float(values.sum())
+    return total / max(float(spans[known].sum()), 1e-9), total / max(float(spans.sum()), 1e-9), math.inf
+
+
+def _period(side: ServerSide, course: Course) -> float:
+    return float(max(side.served.sources[name].origin.slowed_ns for name in course.sources))

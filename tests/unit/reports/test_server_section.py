@@ -1,0 +1,104 @@
+"""What the report says of the server: figures in their units, and what keeps them from being relied on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plimsoll.reports.blocks.document import Card, Notes, Section, Table
+from plimsoll.reports.sections.server import (
+    BookPart,
+    GapPart,
+    NamePart,
+    RestartPart,
+    ServerPart,
+    SourcePart,
+    blocks,
+    by_bucket,
+    server_warnings,
+)
+from plimsoll.slo.server.courses import Course, Kind
+
+S = 1_000_000_000
+
+
+def named(kind: str, unit: str, **figures: Any) -> NamePart:
+    base = {"engine": "vllm", "families": ["x"], "sources": ["a"], "series": 1, "samples": 9}
+    return NamePart.model_validate({"title": f"a {unit}", "unit": unit, "kind": kind, **base, **figures})
+
+
+PART = ServerPart(
+    sources={
+        "a": SourcePart(
+            where="http://a/metrics", period_ns=S, slowed_ns=2 * S, samples=9, bytes=900, took_p50_ns=100_000_000,
+            took_max_ns=200_000_000, failed=3,
+            gaps=[GapPart(start_ns=4 * S, end_ns=6 * S, count=3, reason="it answered 503 Busy")],
+        )
+    },
+    names={
+        "server.kv_usage": named("gauge", "ratio", mean=0.5, min=0.1, max=0.9),
+        "host.rss": named("gauge", "bytes", mean=2.0**30, min=1, max=2.0**31),
+        "server.requests": named("counter", "per_s", total=1234.0, per_s=41.0),
+        "host.cpu": named("counter", "s", total=60.0, per_s=1.5),
+        "gpu.energy": named("counter", "J", total=9000.0, per_s=300.0),
+        "server.ttft": named("mean", "ns", mean=5e7, min=1, max=9e7),
+        "server.batch": named("mean", "1", samples=0),
+    },
+    absent={"server.failures": "not exposed by vLLM", "server.decode_time": "not exposed by vLLM"},
+    restarts=[RestartPart(source="a", after_ns=4 * S, before_ns=6 * S)],
+    books=[
+        BookPart(what="requests", theirs=1300, ours=1234, difference=66),
+        BookPart(what="prompt tokens", theirs=None, ours=5, why="it restarted"),
+        BookPart(what="generated tokens", theirs=7, ours=7, difference=0),
+    ],
+)  # fmt: skip
+
+
+def test_figures_have_their_units_and_what_has_no_value_no_row() -> None:
+    (section,) = blocks(PART, SimpleNamespace(charts=SimpleNamespace(timeline=None)))
+    assert isinstance(section, Section)
+    cards = [card for card in section.blocks if isinstance(card, Card)]
+    table, notes = cards[0].blocks[0], cards[-1].blocks[0]
+    assert isinstance(table, Table)
+    assert [[getattr(cell, "text", cell) for cell in row.cells][1:] for row in table.rows] == [
+        ["50 %", "90 %", "9"],
+        ["1.00 GiB", "2.00 GiB", "9"],
+        ["1,234", "41.0/s", "9"],
+        ["60 s", "1.50", "9"],
+        ["9,000 J", "300 W", "9"],
+        ["50.0 ms", "90.0 ms", "9"],
+    ]
+    assert isinstance(notes, Notes)
+    assert list(notes.texts) == [
+        "a: 9 samples every 1.00 s, slowed down to 2.00 s, each in 100 ms (at most 200 ms)",
+        "a: nothing 3 times, 4 s: it answered 503 Busy",
+        "a restarted between 4 s and 6 s: what it counted then is unknown",
+        "requests: the server counts 1,300, we count 1,234: 66 more (others use it, or it counts what we do not)",
+        "prompt tokens: the server counts –, we count 5. it restarted",
+        "generated tokens: the server and we count the same, 7",
+        "Failures, Decode time: not exposed by vLLM",
+    ]
+
+
+def test_a_restart_and_books_that_differ_are_warnings() -> None:
+    assert [text.split(":")[0] for text in server_warnings(PART)] == ["a restarted between 4 s and 6 s", "requests"]
+    assert server_warnings(None) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("gauge", [2, 3, 3, None, 5]), ("counter", [2, 3, None, None, 5]), ("mean", [2, 3, None, None, 5])],
+)
+def test_a_bucket_holds_what_was_read_in_it_and_nothing_that_is_unknown(
+    kind: Kind, expected: list[float | None]
+) -> None:
+    """Samples at 1, 2, (3: unknown) and 4 s in buckets of half a second to two seconds."""
+    ends = np.array([1.0, 2.0, 3.0, 4.0]) * S
+    begins = ends - S if kind != "gauge" else ends - 1000
+    values = np.array([2.0, 3.0, np.nan, 5.0])
+    course = Course("x", kind, begins, ends, values, np.where(np.isnan(values), np.nan, 1.0), "e", (), (), 1)
+    edges = np.array([0.9, 1.5, 2.2, 2.8, 3.5, 4.5]) * S
+    assert by_bucket(course, edges) == expected

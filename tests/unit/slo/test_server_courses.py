@@ -1,0 +1,192 @@
+"""What a server said, over a run: several series as one, resets, gaps, and nothing that nobody said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.slo.server import served as table
+from plimsoll.slo.server.canonical import name_of
+from plimsoll.slo.server.courses import Course, courses
+from plimsoll.slo.server.served import Asked, Block, Gap, Origin, Served, Track
+from plimsoll.slo.server.server_side import summary
+
+S = 1_000_000_000
+
+
+def asked(name: str, n: int, gaps: Sequence[Gap] = (), declared: Sequence[str] = (), late_ns: int = 0) -> Asked:
+    origin = Origin(name, f"http://{name}/metrics", S, S, 0, tuple(gaps), tuple(declared))
+    sent = np.arange(n) * S - S + late_ns
+    return Asked(origin, sent, sent + 1_000_000, sent + 2_000_000, np.full(n, 100.0))
+
+
+def track(family: str, values: Sequence[float | None], source: str = "a", **labels: str) -> Track:
+    there = [place for place, value in enumerate(values) if value is not None]
+    numbers = np.array([values[place] for place in there], float)
+    return Track(source, family, labels, name_of(family), np.array(there, np.int64), numbers)
+
+
+def read(tracks: Sequence[Track], sources: Mapping[str, Asked] | None = None) -> dict[str, Course]:
+    n = max(int(one.at.max(initial=-1)) + 1 for one in tracks)
+    return courses(Served(sources or {"a": asked("a", n)}, tuple(tracks)))[0]
+
+
+def test_two_ranks_with_forty_waiting_each_have_eighty_waiting() -> None:
+    """The contract over series: queues are summed, the fullest KV cache counts."""
+    found = read(
+        [
+            track("vllm:num_requests_waiting", [0, 40, 40], engine="0"),
+            track("vllm:num_requests_waiting", [0, 40, 40], engine="1"),
+            track("vllm:kv_cache_usage_perc", [0.1, 0.2, 0.9], engine="0"),
+            track("vllm:kv_cache_usage_perc", [0.1, 0.8, 0.3], engine="1"),
+        ]
+    )
+    assert summary(found["server.queue"])["max"] == 80
+    assert found["server.kv_usage"].values.tolist() == [0.1, 0.8, 0.9]
+
+
+def test_means_are_weighted_by_count() -> None:
+    found = read(
+        [
+            track("vllm:time_to_first_token_seconds_sum", [0, 1.0, 1.0], engine="0"),
+            track("vllm:time_to_first_token_seconds_count", [0, 10, 10], engine="0"),
+            track("vllm:time_to_first_token_seconds_sum", [0, 3.0, 3.0], engine="1"),
+            track("vllm:time_to_first_token_seconds_count", [0, 10, 10], engine="1"),
+        ]
+    )["server.ttft"]
+    assert found.values[1] == pytest.approx(0.2e9)
+    assert np.isnan(found.values[2])  # nothing happened: no mean, and not 0
+    assert summary(found)["mean"] == pytest.approx(0.2e9)
+
+
+@pytest.mark.parametrize(
+    ("sign", "values"),
+    [
+        ("vllm:prompt_tokens_total", [5, 9, 2, 4]),
+        ("process_start_time_seconds", [1000.0, 1000.0, 2000.0, 2000.0]),
+        ("vllm:generation_tokens_created", [1000.0, 1000.0, 2000.0, 2000.0]),
+    ],
+)
+def test_the_window_of_a_restart_is_unknown(sign: str, values: list[float]) -> None:
+    """Each sign of a restart makes every counter of that source unknown there, also one that came further since."""
+    served = Served(
+        {"a": asked("a", 4)}, (track("vllm:generation_tokens_total", [10, 20, 25, 35]), track(sign, values))
+    )
+    found, restarts = courses(served)
+    assert np.isnan(found["server.generated_tokens"].values).tolist() == [True, False, True, False]
+    assert summary(found["server.generated_tokens"])["total"] == 20
+    assert [(one.source, one.before_ns) for one in restarts] == [("a", 1 * S)]
+
+
+def test_a_series_that_appears_began_at_nothing_and_one_that_is_left_out_stands_still() -> None:
+    found = read(
+        [
+            track("vllm:request_success_total", [None, 7, None, 9], finished_reason="stop"),
+            track("vllm:request_success_total", [3, 3, 3, 4], finished_reason="length"),
+        ]
+    )["server.requests"]
+    assert found.values[1:].tolist() == [7, 0, 3]
+
+
+def test_a_declared_counter_without_series_counted_nothing_and_another_is_absent() -> None:
+    sources = {"a": asked("a", 3, declared=["vllm:num_preemptions_total"])}
+    found = read([track("vllm:num_requests_waiting", [0, 0, 0])], sources)
+    assert summary(found["server.preempted"])["total"] == 0
+    assert "server.requests" not in found
+
+
+def test_nothing_is_known_of_a_gauge_while_a_source_is_silent() -> None:
+    gap = Gap(int(0.5 * S), int(0.6 * S), 1, "no answer")
+    sources = {"a": asked("a", 4), "b": asked("b", 2, [gap], late_ns=1000)}
+    served = [track("tgi_queue_size", [1, 1, 1, 1]), track("tgi_queue_size", [5, 5], "b")]
+    found = read(served, sources)["server.queue"]
+    known = dict(zip(found.end_ns.tolist(), found.values.tolist(), strict=True))
+    assert known[2_000_000 + 1000] == 6
+    assert np.isnan(known[S + 2_000_000])
+    assert np.isnan(known[2 * S + 2_000_000])
+
+
+def test_a_gap_of_the_only_source_is_unknown_and_so_is_what_comes_after_its_last_sample() -> None:
+    """A server that was silent for a while, or from some time on, was not seen to keep anything then."""
+    gap = Gap(int(1.1 * S), int(1.4 * S), 2, "no answer")
+    found = read([track("tgi_queue_size", [1, 2, 3, 4])], {"a": asked("a", 4, [gap])})["server.queue"]
+    assert np.isnan(found.values).tolist() == [False, False, False, True, False]
+    whole = found.during(0, 3 * S, 2 * S)
+    assert int(whole.unknown.sum()) == 1
+    assert int(found.during(0, 60 * S, 2 * S).unknown.sum()) == 2
+    counted = read([track("vllm:prompt_tokens_total", [1, 2, 3, 4])])["server.prompt_tokens"]
+    assert not counted.during(0, 2 * S, 0).unknown.any()
+    assert counted.during(0, 4 * S, 0).unknown.tolist() == [False, False, False, True]
+
+
+def test_the_newest_name_counts_where_a_server_has_both() -> None:
+    found = read(
+        [
+            track("vllm:kv_cache_usage_perc", [0.5, 0.5]),
+            track("vllm:gpu_cache_usage_perc", [0.9, 0.9]),
+            track("vllm:prefix_cache_hits_total", [0, 30]),
+            track("vllm:prefix_cache_queries_total", [0, 60]),
+            track("vllm:gpu_prefix_cache_hits_total", [0, 30]),
+            track("vllm:gpu_prefix_cache_queries_total", [0, 60]),
+        ]
+    )
+    assert found["server.kv_usage"].values.tolist() == [0.5, 0.5]
+    assert found["server.prefix_hit"].values[1] == 0.5
+
+
+def test_a_host_that_is_told_of_twice_counts_once() -> None:
+    served = Served(
+        {"a": asked("a", 2), "pid-1": asked("pid-1", 2)},
+        (track("process_resident_memory_bytes", [5, 5]), track("proc_resident_bytes", [7, 7], "pid-1", pid="1")),
+    )
+    assert courses(served)[0]["host.rss"].values.tolist() == [7, 7]
+
+
+def test_reasons_for_a_lower_clock_tell_throttling_from_idling() -> None:
+    found = read([track("nvml_clock_event_reasons", [0x1, 0x4, 0x0, 0x41], gpu="0")])["gpu.throttle"]
+    assert found.values.tolist() == [0, 1, 0, 1]
+
+
+def test_a_share_of_nothing_is_unknown() -> None:
+    found = read([track("reference_kv_blocks_used", [0, 0]), track("reference_kv_blocks", [0, 0])])
+    assert np.isnan(found["server.kv_usage"].values).all()
+
+
+@given(st.lists(st.lists(st.integers(0, 1000), min_size=4, max_size=4), min_size=1, max_size=4))
+def test_growth_of_any_series_is_what_they_grew_together(steps: list[list[int]]) -> None:
+    tracks = [
+        track("vllm:prompt_tokens_total", np.cumsum(one).tolist(), engine=str(place)) for place, one in enumerate(steps)
+    ]
+    found = read(tracks)["server.prompt_tokens"]
+    assert found.values[1:].tolist() == np.sum(steps, axis=0)[1:].tolist()
+
+
+def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_path: Path) -> None:
+    origin = Origin("a", "http://a/metrics", S, 2 * S, 17, (Gap(1, 2, 3, "why"),), ("x_total",))
+    series = [
+        ("a", "scrape_bytes", "{}", table.SCRAPE),
+        ("a", "vllm:num_requests_waiting", '{"engine": "0"}', "server.queue"),
+        ("a", "nobody_knows", "{}", ""),
+    ]
+    blocks = [
+        Block(np.array([0, 1, 2]), np.array([100.0, float(k), 1.0]), (k * S, k * S + 1, k * S + 2)) for k in range(3)
+    ]
+    with (tmp_path / "server.parquet").open("wb") as file:
+        table.write(file, blocks, series, lambda: [origin])
+    found = table.load(tmp_path / "server.parquet")
+    assert found.sources["a"].origin == origin
+    assert found.sources["a"].sent_ns.tolist() == [0, S, 2 * S]
+    (only,) = found.tracks
+    assert (only.family, only.labels, only.values.tolist()) == ("vllm:num_requests_waiting", {"engine": "0"}, [0, 1, 2])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(tmp_path / "server.parquet").num_rows == 9  # what means nothing is kept too
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match="schema"):
+        table.load(tmp_path / "other.parquet")
