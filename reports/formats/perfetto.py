@@ -270,7 +270,8 @@ def _served(report: Report) -> Iterator[Series]:
     for name, one in report.server.names.items():
         known = [(at, value) for at, value in enumerate(one.by_bucket) if value is not None]
         times = [drawn.start_ns + at * drawn.bucket_ns for at, _ in known]
-        yield f"{name} {one.unit or 'value'}", times, [value for _, value in known]
+        unit = "value" if one.unit in ("", "1") else one.unit
+        yield f"{name} {unit}", times, [value for _, value in known]
 
 
 def _counter(name: str, t_ns: Any, values: Any) -> Iterator[Event]:
