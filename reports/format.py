@@ -85,14 +85,16 @@ def _foreign(point: EntryPoint) -> Format:
         raise PluginError(point, f"exports no FORMAT named {point.name!r}, but {found!r:.60}")
     if wrong := misfit(found, {"suffix": str, "summary": str, "render": None}):
         raise PluginError(point, wrong)
-    if found.document is not None and not callable(found.document):
-        raise PluginError(point, f"its document is {found.document!r:.60}; give it a function, or None")
+    for name, given in (("document", found.document), ("rows", found.rows)):
+        if given is not None and not callable(given):
+            raise PluginError(point, f"its {name} is {given!r:.60}; give it a function, or None")
 
-    def of_bytes(made: object, _: object) -> str | None:
+    def of_bytes(made: object, *_: object) -> str | None:
         return None if isinstance(made, bytes) else f"returned {type(made).__name__}, not bytes"
 
     document = found.document and guarded(point, "its document", found.document, of_bytes)
-    return replace(found, render=guarded(point, "its render", found.render, of_bytes), document=document)
+    rows = found.rows and guarded(point, "its rows", found.rows, of_bytes)
+    return replace(found, render=guarded(point, "its render", found.render, of_bytes), document=document, rows=rows)
 
 
 def unusable(texts: Iterable[str]) -> dict[str, str]:

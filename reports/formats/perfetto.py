@@ -62,11 +62,11 @@ def render(report: Report) -> bytes:
     return timeline(report, empty(), {})
 
 
-def timeline(report: Report, records: Records, manifest: Mapping[str, Any], series: Sequence[Series] = ()) -> bytes:
+def timeline(report: Report, records: Records, manifest: Mapping[str, Any]) -> bytes:
     """The file, UTF-8. ``manifest``: of the run directory."""
     seen = np.flatnonzero(records.planned)
     drawn, said = chosen(records, seen)
-    events = [*_counters(records, seen), *(event for one in series for event in _counter(*one))]
+    events = [*_counters(records, seen), *(event for one in _served(report) for event in _counter(*one))]
     events += _Drawing(records, report.run.id, TraceIds.told(manifest)).events(drawn)
     names = {RUN: "run", REQUESTS: f"requests ({said})", BESIDE: "attempts beside another one"}
     lanes = sorted({(event["pid"], event["tid"]) for event in events if event["pid"] in _FIRST})
@@ -260,6 +260,18 @@ def _counters(records: Records, seen: IntArray) -> Iterator[Event]:
         yield from _counter(name, np.arange(len(numbers)) * wide, numbers * (1e9 / wide))
     yield from _counter("requests in flight", edges, flying)
     yield from _counter("generator lag ms", edges, lag)
+
+
+def _served(report: Report) -> Iterator[Series]:
+    """What the server said of itself, by bucket of the report's timeline, as far as it is known."""
+    drawn = report.charts.timeline
+    if drawn is None or report.server is None:
+        return
+    for name, one in report.server.names.items():
+        known = [(at, value) for at, value in enumerate(one.by_bucket) if value is not None]
+        times = [drawn.start_ns + at * drawn.bucket_ns for at, _ in known]
+        unit = "value" if one.unit in ("", "1") else one.unit
+        yield f"{name} {unit}", times, [value for _, value in known]
 
 
 def _counter(name: str, t_ns: Any, values: Any) -> Iterator[Event]:

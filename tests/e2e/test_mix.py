@@ -38,10 +38,13 @@ EVENTS = (
 
 @dataclass
 class Log:
-    """Of each request its class, as it says itself, its id, and when it came (monotonic)."""
+    """Of each request its class, as it says itself, its id, and when it came (monotonic); ``traces``: the trace of each
+    id.
+    """
 
     url: str
     lines: list[tuple[str, str, int]] = field(default_factory=list)
+    traces: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -54,6 +57,7 @@ def log() -> Iterator[Log]:
 
         def do_POST(self) -> None:
             found.lines.append((self.headers["x-class"], self.headers["x-request-id"], time.monotonic_ns()))
+            found.traces[self.headers["x-request-id"]] = self.headers["traceparent"].split("-")[1]
             self.rfile.read(int(self.headers["content-length"]))
             time.sleep(0.01 if self.headers["x-class"] == "chat" else 0.05)
             body = EVENTS if self.path.endswith("/chat/completions") else b"ok"
@@ -121,6 +125,9 @@ def test_every_row_is_of_the_class_that_the_server_saw_and_each_schedule_is_its_
     mine = [line for line in log.lines if line[1].startswith(run_id)]
     assert sorted((row["class"], row["request_id"]) for row in rows) == sorted((name, one) for name, one, _ in mine)
     assert {row["class"] for row in rows} == {"chat", "bulk", "batch"}
+    assert {row["request_id"]: row["trace_id"] for row in rows} == {one: log.traces[one] for _, one, _ in mine}
+    slowest = report["slowest"]["latency"][0]
+    assert slowest["trace_id"] == log.traces[slowest["request_id"]]
     assert len({row["query_id"] for row in rows if row["class"] != "batch"} | {-1}) > 60
     assert {row["request_id"] for row in rows} == {f"{run_id}-{row['query_id']}-{row['sample_ix']}" for row in rows}
 

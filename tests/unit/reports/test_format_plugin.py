@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from made_comparisons import case
 from made_reports import case as run
+from made_reports import records
 
 import plimsoll.reports.format as plugins
 from plimsoll.reports.documents.comparison import FORMATS
-from plimsoll.slo.metrics.plugin import every
+from plimsoll.slo.metrics.plugin import PluginError, every
 
 SHOUT = """from plimsoll.reports.format import Format
 
@@ -46,6 +47,25 @@ def test_an_outside_format_says_a_run_and_a_comparison(installed: Path) -> None:
     assert plugins.formats()["shout"].render(run("fail")) == b"FAIL!"
     assert "shout" in set(FORMATS)
     assert FORMATS["shout"](case("regression")) == b"compare: REGRESSION!"
+
+
+def test_an_outside_format_has_the_rows_and_what_it_raises_is_its_own_error(installed: Path) -> None:
+    counted = SHOUT.replace(
+        'document.word}!".encode(),',
+        "document.word}!\".encode(), lambda report, records, manifest: str(manifest['n'] + len(records)).encode(),",
+    )
+    (installed / "acme_shout.py").write_text(counted)
+    rows = plugins.formats()["shout"].rows
+    assert rows is not None
+    assert rows(run("fail"), records(30), {"n": 7}) == b"37"
+    with pytest.raises(PluginError, match=r"acme.shout.*its rows"):
+        rows(run("fail"), records(30), {})
+    (installed / "acme_shout.py").write_text(
+        SHOUT.replace('document.word}!".encode(),', 'document.word}!".encode(), 3,')
+    )
+    sys.modules.pop("acme_shout")
+    every.cache_clear()
+    assert "its rows is 3" in plugins.unusable(["shout=x"])["shout"]
 
 
 def test_a_name_of_ours_is_refused_where_it_is_asked_for_and_ours_elsewhere(installed: Path) -> None:

@@ -14,6 +14,7 @@ from made_reports import MANIFEST, built, facts, records
 from plimsoll.reports.formats import perfetto
 from plimsoll.reports.formats.perfetto import lanes_of, timeline
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections.server import ServerPart
 from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 from plimsoll.slo.records.trace_ids import TraceIds
@@ -23,9 +24,9 @@ MS = 1_000_000
 TRACED = {"run_id": "run7", "traceparent": 0.5}
 
 
-def asked(rows: Records, manifest: dict[str, Any] = TRACED, series: Any = ()) -> sqlite3.Connection:
+def asked(rows: Records, manifest: dict[str, Any] = TRACED, **more: Any) -> sqlite3.Connection:
     report = Report.model_validate({"schema": "plimsoll.report/1", "run": {"id": "run7"}})
-    return read(timeline(report, rows, manifest, series))
+    return read(timeline(report.model_copy(update=more), rows, manifest))
 
 
 def streams(due_ms: list[float], took_ms: list[float], **columns: Any) -> Records:
@@ -151,10 +152,17 @@ def test_the_counters_are_of_all_requests() -> None:
     assert steps == [(0, 1), (10 * MS, 2), (20 * MS, 4), (30 * MS, 3), (60 * MS, 2), (100 * MS, 1), (310 * MS, 0)]
 
 
-def test_a_series_of_the_server_is_a_counter() -> None:
-    db = asked(streams([0], [1]), series=[("server queue requests", [0, 7, 9 * MS], [1.0, 1.0, 2.5])])
-    found = db.execute("select ts, value from counter where name = 'server queue requests'").fetchall()
-    assert found == [(0, 1.0), (9 * MS, 2.5)]
+def test_what_the_server_said_of_itself_is_a_counter_on_the_same_axis() -> None:
+    rows = records(50)
+    made = built(MANIFEST, {}, rows, facts(rows), [])
+    drawn = made.charts.timeline
+    assert drawn is not None
+    told: dict[str, Any] = {"title": "queue", "kind": "gauge", "engine": "ours", "families": [], "sources": []}
+    told |= {"unit": "requests", "series": 1, "samples": 4, "by_bucket": [None, 2.0, 2.0, 5.0]}
+    served = ServerPart.model_validate({"sources": {}, "names": {"server.queue": told}})
+    db = asked(rows, charts=made.charts, server=served)
+    found = db.execute("select ts, value from counter where name = 'server.queue requests'").fetchall()
+    assert found == [(drawn.start_ns + at * drawn.bucket_ns, value) for at, value in ((1, 2.0), (3, 5.0))]
 
 
 def test_of_a_large_run_a_part_is_drawn_with_what_matters_and_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
