@@ -48,6 +48,7 @@ def _read(reading: Reading, made: Recording) -> None:
         found["ids"] = blocks_of(entry, "hash_ids", found.get("n_in", -1), BLOCK_TOKENS)
         said = {key: entry[key] for key in kept if entry.get(key) is not None}
         found["said"] = _said(said) if said else None
+        made.worded |= not {"messages", "text_input"}.isdisjoint(said)
         made.carries |= said.keys() - {"text_input"}
         if "session" in found:
             mode = entry.get("message_mode")

@@ -2,6 +2,7 @@
 each request ended then, and whose turn it was. Of a run of several classes one is read, at its times in the run.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,19 @@ def _read(reading: Reading, made: Recording) -> None:
         raise ScenarioError(
             [f"{reading.where}: {path} can't be read ({error}). Give a sealed run directory."]
         ) from None
-    if classes and reading.part not in classes:
-        said = "is a run of" if reading.part is None else f"has no class {reading.part}, but"
-        raise ScenarioError(
-            [f"{reading.where}: {path.parent} {said} {', '.join(sorted(classes))}. Name one: --class, or params.part."]
-        )
+    if (classes or reading.part is not None) and reading.part not in classes:
+        raise ScenarioError([f"{reading.where}: {path.parent} {_no_class(reading.part, classes)}"])
     if classes:
         made.origin_ns = min(first_ns)
     if not len(made):
         raise ScenarioError([f"{reading.where}: {path.parent} measured nothing. Give a run with requests."])
+
+
+def _no_class(part: str | None, classes: Collection[str]) -> str:
+    if not classes:
+        return "is no run of several classes. Leave --class (params.part) out."
+    said = "is a run of" if part is None else f"has no class {part}, but"
+    return f"{said} {', '.join(sorted(classes))}. Name one: --class, or params.part."
 
 
 def _whole(column: Any, name: str) -> IntArray:

@@ -278,7 +278,7 @@ def _replayed(params: ReplayParams, seed: int) -> _Replayed:
             "params.load and params.spread: a run directory holds samples of one source and times to the nanosecond. "
             "Leave them out, or make a trace of it first: plimsoll import RUN --out trace.jsonl"
         )
-    if recording.carries & {"messages"} and params.load > 1:
+    if recording.worded and params.load > 1:
         raise ValueError("params.load: copies of requests with words of their own would be repeats. Leave it out")
     if params.spread:
         shape = replace(shape, tick_ns=clock(recording).grain_ns)

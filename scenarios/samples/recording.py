@@ -118,6 +118,7 @@ class Recording:
     requests have that not every protocol has. ``cumulative``: ``n_in`` of a turn contains the turns before it.
     ``block_tokens``: what one id of a block stands for. ``form``: the format that it was read from. ``origin_ns``: of a
     class of a run, when the run's first request came. ``resent``: attempts that have no rows.
+    ``worded``: some say their own words.
     """
 
     def __init__(self, row: np.dtype[Any] = FILE, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> None:
@@ -136,7 +137,7 @@ class Recording:
         self.timed, self.cumulative, self.block_tokens, self.form = True, False, BLOCK_TOKENS, ""
         self.waits, self.carries = False, set[str]()
         self.origin_ns: int | None = None
-        self.resent = 0
+        self.resent, self.worded = 0, False
 
     def __len__(self) -> int:
         return self._rows.size // self._row.itemsize

@@ -77,7 +77,7 @@ class Prompts:
     @property
     def shares(self) -> bool:
         """The recording tells what prompts had in common."""
-        return (self.recording.blocks or self._grows) and not self.carries
+        return (self.recording.blocks or self._grows) and not self.recording.worded
 
     @property
     def whole(self) -> bool:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from plimsoll.scenarios.samples.census import census
 from plimsoll.scenarios.samples.conversations import conversations
 from plimsoll.scenarios.samples.traces import read
 from plimsoll.scenarios.scenario import Scenario
+from plimsoll.scenarios.sources.trace import Prompts
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.records.labels import IDEAL
 
@@ -316,3 +319,47 @@ def test_a_protocol_carries_the_words_of_a_recording_or_says_which_it_can_not(pr
     body = json.loads(request.body)
     assert (body["priority"], body["tools"][0]["function"]["name"]) == (2, "f")
     assert body["messages"] == [{"role": "user", "content": "What is a load line?"}]
+
+
+def _run(folder: Path, **more: list[Any]) -> Path:
+    """What a run leaves of five queries."""
+    columns: dict[str, list[Any]] = {
+        "query_id": [*range(5)], "sample_ix": [0] * 5, "payload_ix": [0, 1, 2, 0, 1], "n_in": [9] * 5, "n_out": [4] * 5,
+        "due_ns": [0, 100, 500, 700, 900], "done_ns": [50, 300, 650, 800, 950], "phase": ["measure"] * 5,
+    }  # fmt: skip
+    folder.mkdir()
+    pq.write_table(pa.table(columns | more), folder / "requests.parquet")
+    return folder
+
+
+def test_a_run_of_ours_keeps_whose_turn_it_was_and_how_long_each_thought(tmp_path: Path) -> None:
+    found = read(_run(tmp_path / "r", session=[0, 1, 0, -1, 1], turn=[1, 1, 2, -1, 2]), "x").rows()
+    assert found.session is not None
+    assert found.turn is not None
+    assert found.think_ns is not None
+    assert (found.session.tolist(), found.turn.tolist()) == ([0, 1, 0, -1, 1], [1, 1, 2, -1, 2])
+    assert found.think_ns.tolist() == [-1, -1, 450, -1, 600]
+
+
+def test_a_class_of_a_run_is_at_its_times_in_the_run_and_none_is_taken_for_all(tmp_path: Path) -> None:
+    mixed = _run(tmp_path / "m", **{"class": ["chat", "bulk", "bulk", "chat", "bulk"]})
+    bulk = spec.parse({"kind": "replay", "params": {"trace": str(mixed), "part": "bulk"}})
+    assert bulk.build(3).due_ns.tolist() == [100, 500, 900]
+    for path, part, told in (
+        (mixed, None, r"is a run of bulk, chat\. Name one: --class"),
+        (mixed, "nope", "has no class nope, but bulk, chat"),
+        (_run(tmp_path / "r"), "chat", r"is no run of several classes\. Leave --class"),
+        (GOLDEN / "azure.csv", "chat", "is a file, and classes are of run directories"),
+    ):
+        with pytest.raises(ScenarioError, match=told):
+            read(path, "x", part=part)
+
+
+def test_a_priority_takes_no_ideal_away_and_words_do() -> None:
+    with_blocks = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.jsonl")).source_object()
+    assert isinstance(with_blocks, Prompts)
+    assert with_blocks.carries == {"priority"}
+    assert with_blocks.shares
+    worded = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.turns.jsonl")).source_object()
+    assert isinstance(worded, Prompts)
+    assert not worded.shares
