@@ -142,6 +142,8 @@ def _settled(params: SessionsParams, source: Callable[[], PayloadSource]) -> Ses
     return made
 
 
+#: What ``_drawn`` gives.
+_Drawn = tuple[IntArray, IntArray, IntArray, dict[str, IntArray]]
 #: Turns of one plan: who waits for whom is held in memory.
 MOST = 50_000_000
 
@@ -153,17 +155,18 @@ def _blocks(params: SessionsParams, stop: Stop, n_samples: int, seed: int) -> It
     held = params._held
     wanted = max(1, -(-stop.min_queries // _mean_turns(params, held)))
     if params.concurrency is not None:
-        turns, payload, think = _drawn(params, held, n_samples, seed, max(wanted, params.concurrency, MIN_ROWS))
-        over = _over(params, turns, think, seed)
-        yield _listed(turns, payload, think, over, stop, seed, params.concurrency)
+        drawn = _drawn(params, held, n_samples, seed, max(wanted, params.concurrency, MIN_ROWS))
+        yield _listed(drawn, stop, seed, params.concurrency)
         return
     while True:
         begins = _arrivals(params, stop, seed, wanted)
-        turns, first, think = _drawn(params, held, n_samples, seed, len(begins))
-        if int(turns.sum()) >= stop.min_queries:
+        drawn = _drawn(params, held, n_samples, seed, len(begins))
+        n = len(drawn[1])
+        if n >= stop.min_queries:
             break
-        wanted = len(begins) + max(1, (stop.min_queries - int(turns.sum())) // 2)
-    yield sessions_plan(begins, turns, first, think, stop, seed, _over(params, turns, think, seed))
+        wanted = len(begins) + max(1, (stop.min_queries - n) // 2)
+    turns, payload, think, over = drawn
+    yield sessions_plan(begins, turns, payload, think, stop, seed, over)
 
 
 def _arrivals(params: SessionsParams, stop: Stop, seed: int, wanted: int) -> IntArray:
@@ -186,10 +189,10 @@ def _mean_turns(params: SessionsParams, held: Conversations | None) -> int:
     return 1 if params.turns == "data" else max(1, int(draw_lengths(params.turns, 0, 64).mean()))
 
 
-def _drawn(
-    params: SessionsParams, held: Conversations | None, n_samples: int, seed: int, n: int
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Of ``n`` sessions: how many turns each has; of all turns, session by session: payload, and think time before."""
+def _drawn(params: SessionsParams, held: Conversations | None, n_samples: int, seed: int, n: int) -> _Drawn:
+    """Of ``n`` sessions: how many turns each has; of all turns, session by session: payload, think time before, and
+    label.
+    """
     if held is not None:
         which = choose(params.order, seed, n, held.count)
         turns = np.diff(held.starts)[which]
@@ -202,7 +205,7 @@ def _drawn(
         turns, recorded = draw_lengths(length, child(seed, "turns"), n), None
         payload = choose(params.order, seed, int(turns.sum()), n_samples)
     think = recorded if recorded is not None else draw_think(params.think_ns, child(seed, "think"), len(payload))
-    return turns, payload, think
+    return turns, payload, think, _over(params, turns, think, seed)
 
 
 def _over(params: SessionsParams, turns: IntArray, think: IntArray, seed: int) -> dict[str, IntArray]:
@@ -215,16 +218,9 @@ def _over(params: SessionsParams, turns: IntArray, think: IntArray, seed: int) -
     return {"barge_in": after}
 
 
-def _listed(
-    turns: IntArray,
-    payload: IntArray,
-    think: IntArray,
-    over: dict[str, IntArray],
-    stop: Stop,
-    seed: int,
-    slots: int,
-) -> Plan:
+def _listed(drawn: _Drawn, stop: Stop, seed: int, slots: int) -> Plan:
     """An endless list, one session after another: a slot takes up the next when it comes free."""
+    turns, payload, think, over = drawn
     first, n = np.cumsum(turns) - turns, len(payload)
     after, waits = np.arange(-1, n - 1), think.copy()
     after[first], waits[first] = -1, 0

@@ -415,6 +415,8 @@ def put_talk(exchange: Exchange, answers: Sequence[Spoken], interrupts: bool) ->
     if stamps is None or stamps.speech_start_ns < 0:
         return
     onset, offset = stamps.speech_start_ns, stamps.speech_end_ns
+    if exchange.status != outcome.OK and exchange.done_ns <= onset:
+        return  # nobody came to speak
     if not interrupts:
         for one in answers:
             one.stop_ns = -1

@@ -495,3 +495,15 @@ def test_nobody_speaks_over_text_or_a_server_that_waits_for_a_commit() -> None:
     assert not realtime().converses
     with pytest.raises(HarnessFault, match="no turn detection that could interrupt"):
         accept(RealtimeOptions, {"turn_detection": "none", "interrupt_response": False})
+
+
+@pytest.mark.parametrize(("done_ms", "labels"), [(150, set()), (250, {"overlap", "talked_over", "barge_in_stop"})])
+def test_a_turn_that_failed_before_its_first_word_spoke_over_nobody(done_ms: int, labels: set[str]) -> None:
+    talk = talking()
+    exchange = begun(talk.encode(AUDIO))
+    exchange.request = replace(exchange.request, talk=Talk())
+    assert exchange.session is not None
+    exchange.session.sounding_ns, exchange.session.speech_start_ns = 2 * SECOND, 200 * MS
+    exchange.status, exchange.done_ns = int(Status.CONNECT), done_ms * MS
+    talk.settle(exchange)
+    assert set(exchange.labels or {}) == labels

@@ -196,6 +196,23 @@ def test_an_answer_may_be_protected_from_interruption() -> None:
     assert said(peer) == "you said " + "y" * 300
 
 
+def test_what_was_said_over_a_protected_answer_is_answered_after_it() -> None:
+    peer, audio = until("response.output_audio.delta")
+    script: list[Step] = [
+        update({"turn_detection": {"type": "server_vad", "interrupt_response": False}}),
+        message("y" * 2000),
+        ANSWER,
+        audio,
+        append("stop", 0.6),
+        peer.saw("response.done", 2),
+    ]
+    session(script, peer=peer)
+    assert [event["response"]["status"] for event in peer.of("response.done")] == ["completed", "completed"]
+    assert said(peer) == "you said " + "y" * 2000 + "you said stop"
+    stopped = peer.names.index("input_audio_buffer.speech_stopped")
+    assert stopped < peer.names.index("response.done") < peer.names.index("response.created", stopped)
+
+
 def test_an_answer_is_cancelled_on_request_and_then_another_may_begin() -> None:
     peer, audio = until("response.output_audio.delta")
     cancel: Step = {"type": "response.cancel"}
