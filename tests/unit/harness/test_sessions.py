@@ -120,6 +120,7 @@ def test_so_many_sessions_at_a_time_each_whole_and_the_list_begins_again(shards:
         assert seen.isdisjoint(one.query_id for one in ended)
         seen |= {one.query_id for one in ended}
         alive += sum(one.due_ns == 0 for one in begins)
+        assert differences(rows_of(ended), plan) == ([], 0)
         by_id = {one.query_id: one for one in ended}
         for one in ended:
             assert one.payload_ix == plan.payload_ix[one.query_id % n]
