@@ -143,6 +143,8 @@ class Differences:
     def __init__(self, plan: Blocks, width: int) -> None:
         self._pieces, self._plan, self._width = plan, plan.head, width
         self._queries = plan.extent().n_queries if self._plan.cyclic else 0
+        # Of sessions this bounds the turns that are sent: their numbers may be higher.
+        self._most = None if bool((self._plan.after >= 0).any()) else self._plan.stop.max_queries
         self._coming, self._piece, self._begin = iter(plan), self._plan, 0
         self._end = 0
         self._found: dict[str, tuple[int, str]] = {}
@@ -169,9 +171,8 @@ class Differences:
         self._missing += int((times == 0).sum())
 
     def _add_closed(self, query: IntArray, sample: IntArray, payload: IntArray) -> None:
-        most = self._plan.stop.max_queries
         known = (query >= 0) & (sample >= 0)
-        known &= True if most is None else query < most
+        known &= True if self._most is None else query < self._most
         planned = np.full(len(query), -1)
         rows = np.flatnonzero(known)
         while len(rows):

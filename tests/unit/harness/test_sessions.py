@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.native import attach, available
 from plimsoll.harness.generator.outputs import read_answer
 from plimsoll.harness.generator.sessions import PIECE, Affinity, Manners, Script, Turns, calls, reader, script
 from plimsoll.harness.protocols._discovery import protocols
@@ -129,6 +131,7 @@ def test_so_many_sessions_at_a_time_each_whole_and_the_list_begins_again(shards:
         assert seen.isdisjoint(one.query_id for one in ended)
         seen |= {one.query_id for one in ended}
         alive += sum(one.due_ns == 0 for one in begins)
+        assert differences(rows_of(ended), plan) == ([], 0)
         by_id = {one.query_id: one for one in ended}
         for one in ended:
             assert one.payload_ix == plan.payload_ix[one.query_id % n]
@@ -155,6 +158,23 @@ def test_whether_anybody_thinks_is_known_from_the_plan(think: str, hurried: bool
     for closed in ({}, {"concurrency": 2, "rate": 1.0, "arrival": "poisson"}):
         plan = plan_of(think=think, **closed)
         assert Turns(plan, [None] * 4, Manners(Affinity(None, "r")), None, VirtualClock(0)).hurried == hurried
+
+
+@pytest.mark.skipif(not available(), reason="the extension is not compiled here")
+@pytest.mark.parametrize(
+    ("think", "wanted", "native"), [("none", "auto", False), ("none", "native", True), ("1ms", "auto", True)]
+)
+def test_where_nobody_thinks_the_python_engine_sends_unless_told_otherwise(
+    think: str, wanted: str, native: bool
+) -> None:
+    plan, client = plan_of(think=think), client_of("openai-chat")
+    requests = [client.encode(Payload(prompt="hi"))] * 4
+    turns = Turns(plan, requests, Manners(Affinity(None, "r")), None, VirtualClock(0))
+    load = Load(Blocks(lambda: iter((plan,))), None, requests, "r", fed={0: turns}, turns=turns)
+    run = asyncio.run(attach(client, load, wanted))
+    assert (run is not None) == native
+    if run is not None:
+        run._engine.close()
 
 
 def test_first_turns_come_in_pieces_and_none_is_left_out() -> None:
