@@ -113,9 +113,10 @@ def read(
     if path.is_dir() and form in ("auto", "run"):
         file = path / "requests.parquet"
         if not file.is_file():
-            raise ScenarioError(
-                [f"{where}: {path} is no run directory (no requests.parquet). Give one, or a trace file."]
-            )
+            told = f"{path} is no run directory (no requests.parquet). Give one, or a trace file."
+            if path.parent.name == "classes" and (path.parent.parent / "requests.parquet").is_file():
+                told = f"the rows of {path} are the run's. Replay that, and this class of it: --class {path.name}."
+            raise ScenarioError([f"{where}: {told}"])
         return _read(file, where, "run", Columns().model_dump_json(), unit, _stamp(file), part)
     if part is not None:
         raise ScenarioError(

@@ -166,6 +166,8 @@ def test_a_mix_is_judged_again_as_a_whole_and_by_class_and_a_changed_row_is_foun
     )
     sealed = open_run(tmp_path / "r")
     assert {name: facts.plan_faults for name, facts in sealed.classes.items()} == {"chat": (), "bulk": (), "batch": ()}
+    lost = plimsoll_here("replay", "r/classes/chat", "--out", "again", cwd=tmp_path)
+    assert (lost.returncode, "this class of it: --class chat" in lost.stderr) == (2, True), lost.stderr
     promises = (tmp_path / "r" / "promises.json").read_bytes()
     (tmp_path / "r" / "promises.json").unlink()
     told = json.loads(plimsoll_here("gate", "r", "--json", cwd=tmp_path).stdout)["verdict"]["objectives"]
