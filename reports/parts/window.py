@@ -33,9 +33,9 @@ from plimsoll.slo.statistics.order import by_time
 ROWS, BUCKET, FLAGS = 240_000, 1 / 128, 2_000_000
 #: At most so many metrics, and a step of time this small against the median.
 _SERIES, _FINE = 5, 1e-4
-#: How many times over its limit a request is, in steps.
+#: How many times over its limit a request is, in steps; a label of more values is no choice.
 _SEVERITY = 1_000_000
-_HEX = 255
+_VALUES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Window:
     def _split(self) -> tuple[str, dict[str, Selector]]:
         """The label by which the page can choose, and what selects each of its values."""
         for label, one in self.labels().items():
-            if 1 < len(one.values) < _HEX:
+            if 1 < len(one.values) < _VALUES:
                 return label, dict(zip(one.values, one.conditions, strict=True))
         return "", {}
 
