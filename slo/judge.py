@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from plimsoll.slo.metrics.anatomy import Anatomy, anatomy
 from plimsoll.slo.metrics.sessions import Sessions, sessions
@@ -25,8 +26,6 @@ from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.cancelled import Cancelled, cancelled
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.records.tables import Merged
-from plimsoll.slo.server.served import Served
-from plimsoll.slo.server.server_side import ServerSide, server_side
 from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.mixed import assess_run
@@ -38,6 +37,10 @@ from plimsoll.slo.verdict.hops import Budget, spent_of
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
 from plimsoll.slo.verdict.verdict import Verdict, course_of, of_part
 from plimsoll.slo.verdict.verdict import judge as judge_objectives
+
+if TYPE_CHECKING:
+    from plimsoll.slo.server.served import Served
+    from plimsoll.slo.server.server_side import ServerSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,11 @@ def judge(
     what the server said of itself.
     """
     promises = Promises() if promises is None else promises
-    side = server_side(served, records)
+    side = None
+    if served is not None:
+        from plimsoll.slo.server.server_side import server_side  # what reads series, which hardly any run has
+
+        side = server_side(served, records)
     objectives, compared = split(promises.objectives, scores)
     objectives, observed = on_server.split(objectives, side)
     slos, confidence = promises.slos, promises.confidence

@@ -18,7 +18,6 @@ from plimsoll.harness.process.writing import Output, formats_of
 from plimsoll.harness.run import mixture, originals, retention
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, away, make_room
-from plimsoll.harness.sealing.samples_file import server_of
 from plimsoll.reports import report as reporting
 from plimsoll.reports.documents.words import verdict_line
 from plimsoll.reports.format import formats, unusable
@@ -109,7 +108,11 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     told = replace(promises, notes=notes(sealed, promises), hops=_hops(sealed))
     with contextlib.suppress(OSError):
         make_room(sealed.directory.path)  # a run is sealed in a task of its own
-    served, fault = server_of(sealed.directory.path, manifest)
+    served, fault = None, None
+    if any((sealed.directory.path / name).is_file() for name in ("server.samples", "server.parquet")):
+        from plimsoll.harness.sealing.samples_file import server_of  # what reads series, which hardly any run has
+
+        served, fault = server_of(sealed.directory.path, manifest)
     told = told if fault is None else replace(told, notes=(*told.notes, fault))
     records = sealed.told_apart
     judged = slo_judge(

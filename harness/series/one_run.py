@@ -42,7 +42,6 @@ from plimsoll.harness.run.promises import Promises, keep, kept
 from plimsoll.harness.run.readiness import preflight
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, open_sealed
 from plimsoll.harness.run.watcher import Watcher
-from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.sealing.workforce import Workforce
 from plimsoll.harness.series.publish import tell
 from plimsoll.reports.report import Report
@@ -397,7 +396,7 @@ def _tidy(directory: RunDirectory) -> None:
         if log.exists() and not log.stat().st_size:
             log.unlink()
     if not segment_files(directory.segments) and not directory.file("manifest.json").is_file():
-        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml", "originals.parquet", SAMPLES):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml", "originals.parquet", "server.samples"):
             directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -20,9 +20,11 @@ from plimsoll.reports.svg.strip import Layer, Strip, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.server.canonical import NAMES
-from plimsoll.slo.server.courses import Course
-from plimsoll.slo.server.served import Asked, Gap
-from plimsoll.slo.server.server_side import FirstToken, ServerSide, summary
+
+if TYPE_CHECKING:  # a run of which nobody asked the server loads none of it
+    from plimsoll.slo.server.courses import Course
+    from plimsoll.slo.server.served import Asked, Gap
+    from plimsoll.slo.server.server_side import FirstToken, ServerSide
 
 _WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
 #: Drawn, in this order, where there are some.
@@ -144,9 +146,8 @@ def server_part(run: JudgedRun) -> ServerPart | None:
 
 
 def _first_token(found: FirstToken) -> FirstTokenPart:
-    return FirstTokenPart(
-        theirs_ns=round(found.theirs_ns), ours_ns=round(found.ours_ns), between_ns=round(found.between_ns)
-    )
+    theirs, ours = round(found.theirs_ns), round(found.ours_ns)
+    return FirstTokenPart(theirs_ns=theirs, ours_ns=ours, between_ns=ours - theirs)
 
 
 def _source(asked: Asked) -> SourcePart:
@@ -166,6 +167,8 @@ def _source(asked: Asked) -> SourcePart:
 
 
 def _name(course: Course, edges: IntArray) -> NamePart:
+    from plimsoll.slo.server.server_side import summary
+
     about, known = NAMES[course.name], course.known
     return NamePart(
         title=about.title,

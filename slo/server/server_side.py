@@ -46,10 +46,6 @@ class FirstToken:
     theirs_ns: float
     ours_ns: float
 
-    @property
-    def between_ns(self) -> float:
-        return self.ours_ns - self.theirs_ns
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSide:
@@ -65,10 +61,8 @@ class ServerSide:
     first_token: FirstToken | None = None
 
 
-def server_side(served: Served | None, records: Records) -> ServerSide | None:
-    """None where nobody asked the server."""
-    if served is None:
-        return None
+def server_side(served: Served, records: Records) -> ServerSide:
+    """What the server said, beside the rows of the run."""
     found, restarts = courses(served)
     found = {name: one for name, one in found.items() if one.kind != "gauge" or one.known.any()}
     last_ns = int(max(records["done_ns"].max(initial=0), records["due_ns"].max(initial=0)))

@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, as_observed, no_data
 from plimsoll.slo.records.records import Records
-from plimsoll.slo.server.courses import Course
-from plimsoll.slo.server.server_side import ServerSide
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics.share import Course as Along
+
+if TYPE_CHECKING:
+    from plimsoll.slo.server.courses import Course
+    from plimsoll.slo.server.server_side import ServerSide
 
 #: So many of the samples may be unknown to a mean: it is of the others then, and says so.
 _MOST_UNKNOWN = 0.05

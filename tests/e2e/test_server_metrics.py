@@ -213,7 +213,7 @@ def test_the_books_of_a_run_agree_to_the_last_token(tmp_path: Path) -> None:
     assert min(table["end_ns"]) < min(rows["sent_ns"])
     assert max(table["sent_ns"]) > max(rows["done_ns"])
     gaps = [b - a for a, b in zip(sorted({*table["sent_ns"]}), sorted({*table["sent_ns"]})[1:], strict=False)]
-    assert max(gaps) < 1.3 * SECOND
+    assert max(gaps) < 2 * SECOND
     assert found["names"]["server.running"]["samples"] >= 3
     first = found["first_token"]
     assert 49e6 < first["theirs_ns"] < first["ours_ns"] == first["theirs_ns"] + first["between_ns"]
