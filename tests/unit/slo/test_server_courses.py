@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.slo.records.records import Status, from_columns
 from plimsoll.slo.server import served as table
 from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.courses import Course, courses
 from plimsoll.slo.server.served import Asked, Block, Gap, Origin, Served, Track
-from plimsoll.slo.server.server_side import summary
+from plimsoll.slo.server.server_side import energy_of, summary
 
 S = 1_000_000_000
 
@@ -190,3 +191,27 @@ def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_pa
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="schema"):
         table.load(tmp_path / "other.parquet")
+
+
+def joules(name: str, *windows: tuple[float, float, float]) -> Course:
+    begin, end, values = (np.array(column) for column in zip(*windows, strict=True))
+    times = (begin * S).astype(np.int64), (end * S).astype(np.int64)
+    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1)
+
+
+def test_joules_of_the_run_are_shared_out_over_what_was_answered() -> None:
+    rows = from_columns(
+        5, due_ns=0, ready_ns=0, sent_ns=0, done_ns=4 * S, n_out=[10, 10, 30, 50, -1],
+        status=[Status.OK] * 4 + [Status.TIMEOUT],
+    )  # fmt: skip
+    gpu = joules("gpu.energy", (-1, 1, 100.0), (1, 3, 200.0), (3, 5, 80.0))
+    found = energy_of({"gpu.energy": gpu, "host.energy": joules("host.energy", (0, 4, 10.0))}, rows, 4 * S)
+    assert found is not None
+    assert found.joules == pytest.approx(50 + 200 + 40 + 10)  # what lies within 0 to 4 s
+    assert (found.names, found.requests, found.tokens) == (("gpu.energy", "host.energy"), 4, 100)
+    untold = from_columns(1, due_ns=0, ready_ns=0, sent_ns=0, done_ns=4 * S, n_out=-1)
+    alone = energy_of({"gpu.energy": gpu}, untold, 4 * S)
+    assert alone is not None
+    assert alone.tokens is None
+    assert energy_of({"gpu.energy": joules("gpu.energy", (0, 2, 9.0), (2, 4, np.nan))}, rows, 4 * S) is None
+    assert energy_of({}, rows, 4 * S) is None
