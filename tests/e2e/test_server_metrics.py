@@ -309,10 +309,13 @@ def test_what_gives_no_metrics_ends_the_run_before_it_begins(tmp_path: Path) -> 
 def test_wrong_flags_are_errors_together(tmp_path: Path) -> None:
     flags = ["--server-metrics", "localhost", "--server-pid", "4194305", "--rate", "0"]
     flags += ["--server-metrics", "a=http://h/x", "--server-metrics", "a=http://h/y"]
+    flags += ["--option", "traceparent=maybe", "--format", "csv", "--expect-workers", "2"]
     done = plimsoll_here("run", *flags, "--out", "r", cwd=tmp_path)
     assert done.returncode == 2
-    for what in ("number 1: not an address", "--server-pid 4194305", "two sources are called a"):
-        assert what in done.stderr
+    of_server = ("number 1: not an address", "--server-pid 4194305", "two sources are called a")
+    for what in (*of_server, "--rate: is 0", "traceparent: 'maybe'", "--format csv: no file", "--expect-workers: only"):
+        assert what in done.stderr, what
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_secret_in_an_address_is_nowhere(tmp_path: Path) -> None:
