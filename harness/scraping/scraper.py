@@ -20,6 +20,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from plimsoll.harness.scraping.samples_writer import Writer
 from plimsoll.harness.scraping.sources import Page, Process, Sample, Source, Unread
+from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.secrecy.secrets import learn_target, query_values, url_secrets
 from plimsoll.slo.server.canonical import Reading, engines, meanings
 
 #: A scrape takes at most this share of its period.
@@ -126,6 +128,9 @@ def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
 
 def main(stdin: IO[str], stdout: IO[str]) -> None:
     spec = json.loads(stdin.readline())
+    for target in spec["targets"]:
+        learn_target(**target)
+    learn(secret for page in spec["pages"] for secret in url_secrets(page["url"]) | query_values(page["url"]))
     writer = Writer(spec["file"])
     sources = opened(spec)
     loops = []
