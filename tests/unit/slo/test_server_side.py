@@ -1,4 +1,4 @@
-"""The server's books beside ours, and its time to the first token beside ours: like is set beside like, or nothing is."""
+"""The server's books and its time to the first token beside ours: like is set beside like, or nothing is."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def rows(
     answered = np.array(status) == OK
     found = from_columns(
         n, query_id=np.arange(n), due_ns=sent, ready_ns=sent, sent_ns=sent, headers_ns=sent + MS,
-        first_token_ns=np.where(answered, first, -1), done_ns=first, n_in=np.full(n, 100), n_out=np.where(answered, 7, -1),
-        status=np.array(status), phase=np.array(phase), n_in_from=np.array(n_in_from),
+        first_token_ns=np.where(answered, first, -1), done_ns=first, n_in=np.full(n, 100),
+        n_out=np.where(answered, 7, -1), status=np.array(status), phase=np.array(phase), n_in_from=np.array(n_in_from),
     )  # fmt: skip
     return found.labelled(LabelTable.of({"tries": list(tries)}))
 
