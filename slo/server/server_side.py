@@ -47,6 +47,22 @@ class FirstToken:
     ours_ns: float
 
 
+#: What counts joules.
+_ENERGY = ("gpu.energy", "host.energy")
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules from t0 to the last answer by these names, idle ones included, and what was answered with them.
+    ``tokens``: None where not every answer says how many.
+    """
+
+    names: tuple[str, ...]
+    joules: float
+    requests: int
+    tokens: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSide:
     """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
@@ -59,6 +75,7 @@ class ServerSide:
     restarts: tuple[Restart, ...]
     books: tuple[Book, ...]
     first_token: FirstToken | None = None
+    energy: Energy | None = None
 
 
 def server_side(served: Served, records: Records) -> ServerSide:
@@ -76,7 +93,25 @@ def server_side(served: Served, records: Records) -> ServerSide:
     }
     books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
     during = {name: one.during(0, last_ns, _patience_ns(one, served)) for name, one in found.items()}
-    return ServerSide(served, during, absent, restarts, books, _first_token(found.get("server.ttft"), records))
+    first = _first_token(found.get("server.ttft"), records)
+    return ServerSide(served, during, absent, restarts, books, first, energy_of(during, records, last_ns))
+
+
+def energy_of(during: Mapping[str, Course], records: Records, last_ns: int) -> Energy | None:
+    """None where nothing counts joules, or where some of the run's are unknown. Of a window that began before t0, or
+    ends after the last answer, its share of the time counts.
+    """
+    counted = [during[name] for name in _ENERGY if name in during]
+    if not counted or any(one.unknown.any() for one in counted):
+        return None
+    joules = 0.0
+    for one in counted:
+        inside = np.clip(one.end_ns, 0, last_ns) - np.clip(one.begin_ns, 0, last_ns)
+        joules += float((one.values * inside / np.maximum(one.end_ns - one.begin_ns, 1)).sum())
+    rows = records.measured()
+    n_out = rows["n_out"][rows.ok]
+    tokens = int(n_out.sum()) if len(n_out) and (n_out >= 0).all() else None
+    return Energy(tuple(one.name for one in counted), joules, len(n_out), tokens)
 
 
 def _patience_ns(course: Course, served: Served) -> int:

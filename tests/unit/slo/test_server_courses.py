@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.slo.comparison.arms import sample
+from plimsoll.slo.comparison.quantity import QuantityError, parse_all
+from plimsoll.slo.records.records import Status, from_columns
 from plimsoll.slo.server import served as table
 from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.courses import Course, courses
 from plimsoll.slo.server.served import Asked, Block, Gap, Origin, Served, Track
-from plimsoll.slo.server.server_side import summary
+from plimsoll.slo.server.server_side import ServerSide, energy_of, summary
 
 S = 1_000_000_000
 
@@ -190,3 +193,47 @@ def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_pa
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="schema"):
         table.load(tmp_path / "other.parquet")
+
+
+def joules(name: str, *windows: tuple[float, float, float]) -> Course:
+    begin, end, values = (np.array(column) for column in zip(*windows, strict=True))
+    times = (begin * S).astype(np.int64), (end * S).astype(np.int64)
+    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1)
+
+
+def test_joules_of_the_run_are_shared_out_over_what_was_answered() -> None:
+    rows = from_columns(
+        5, due_ns=0, ready_ns=0, sent_ns=0, done_ns=4 * S, n_out=[10, 10, 30, 50, -1],
+        status=[Status.OK] * 4 + [Status.TIMEOUT],
+    )  # fmt: skip
+    gpu = joules("gpu.energy", (-1, 1, 100.0), (1, 3, 200.0), (3, 5, 80.0))
+    found = energy_of({"gpu.energy": gpu, "host.energy": joules("host.energy", (0, 4, 10.0))}, rows, 4 * S)
+    assert found is not None
+    assert found.joules == pytest.approx(50 + 200 + 40 + 10)  # what lies within 0 to 4 s
+    assert (found.names, found.requests, found.tokens) == (("gpu.energy", "host.energy"), 4, 100)
+    untold = from_columns(1, due_ns=0, ready_ns=0, sent_ns=0, done_ns=4 * S, n_out=-1)
+    alone = energy_of({"gpu.energy": gpu}, untold, 4 * S)
+    assert alone is not None
+    assert alone.tokens is None
+    assert energy_of({"gpu.energy": joules("gpu.energy", (0, 2, 9.0), (2, 4, np.nan))}, rows, 4 * S) is None
+    assert energy_of({}, rows, 4 * S) is None
+
+
+def test_a_comparison_takes_what_the_server_says_as_one_number_of_a_run_and_nothing_that_is_unknown() -> None:
+    asked_for = parse_all(["max(server.queue)", "rate(server.preempted) 10%", "mean(host.rss)", "max(gpu.power)"])
+    tracks = [
+        track("vllm:num_requests_waiting", [0, 4, 7, 1]),
+        track("vllm:num_preemptions_total", [0, 0, 6, 8]),
+        track("process_resident_memory_bytes", [5, 5, None, 5]),
+    ]
+    found = {name: one.during(0, 2 * S, S) for name, one in read(tracks).items()}
+    side = ServerSide(Served({}, ()), found, {}, (), ())
+    rows = from_columns(1, due_ns=0, ready_ns=0, sent_ns=0, done_ns=2 * S)
+    readings = sample(rows, asked_for, side=side).readings
+    assert readings["max(server.queue)"].value == 7
+    assert readings["rate(server.preempted)"].value == pytest.approx(8 / 3, rel=0.01)
+    assert np.isnan(readings["max(gpu.power)"].value)
+    assert np.isnan(sample(rows, asked_for).readings["max(server.queue)"].value)
+    with pytest.raises(QuantityError) as caught:
+        parse_all(["rate(server.queue)", "max(server.queue{class=chat})", "p99(server.queue)"])
+    assert len(caught.value.errors) == 3
