@@ -156,7 +156,15 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
     if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
         return Book("successful requests", theirs, succeeded)
+    if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
+        why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
+
+
+def _unanswered(records: Records) -> int:
+    """Attempts that were sent and came to no good end: given up, cancelled, lost to a hedge, refused, broken off."""
+    single = (records["phase"] == Phase.ATTEMPT) | (records.label("tries") < 2)
+    return int((single & ~records.ok & (records["sent_ns"] != -1)).sum())
 
 
 def _ours(what: str, records: Records) -> int | None:

@@ -81,3 +81,15 @@ def test_of_a_warm_up_that_tried_again_nobody_knows_when_the_answered_attempt_wa
     found = rows([-100, 0], [-5, 4], [OK, OK], [Phase.WARMUP, MEASURE], [2, 1], [USAGE, USAGE])
     told = {"time_to_first_token_seconds_sum": 0.004, "time_to_first_token_seconds_count": 1.0}
     assert said(found, **told).first_token is None
+
+
+def test_where_some_had_no_whole_answer_a_difference_is_not_laid_on_others() -> None:
+    """Cancelled and lost attempts: a server may count their prompts and not them. Without any there is no such word."""
+    status, phase = [OK, Status.CANCELLED, OK, OK, Status.CANCELLED], [MEASURE, MEASURE, MEASURE, ATTEMPT, ATTEMPT]
+    found = rows(range(5), range(5, 10), status, phase, [1, 1, 2, 2, 2], [USAGE, PLAN, USAGE, USAGE, PLAN])
+    (book,) = said(found, prompt_tokens_total=330).books
+    assert (book.theirs, book.ours) == (330, 200)
+    assert book.why == "2 of ours had no whole answer: the two may count those differently"
+    (alike,) = said(found, prompt_tokens_total=200).books
+    whole = rows([0], [5], [OK], [MEASURE], [1], [USAGE])
+    assert [alike.why, said(whole, prompt_tokens_total=101).books[0].why] == ["", ""]
