@@ -104,7 +104,7 @@ class BookPart(BaseModel, frozen=True, extra="forbid"):
     theirs: float | None
     ours: int | None
     difference: float | None = Field(default=None, description="theirs less ours; null: one of them is not known")
-    why: str = Field(default="", description="why it is not known")
+    why: str = Field(default="", description="why it is not known, or may differ")
 
 
 class FirstTokenPart(BaseModel, frozen=True, extra="forbid"):
@@ -309,7 +309,7 @@ def _restarted(part: ServerPart) -> list[str]:
 
 def _differs(book: BookPart) -> str:
     found = book.difference or 0.0
-    why = "others use it, or it counts what we do not" if found > 0 else "some of ours it does not count"
+    why = book.why or ("others use it, or it counts what we do not" if found > 0 else "some of ours it does not count")
     return (
         f"{book.what}: the server counts {units.count(book.theirs or 0)}, we count {units.count(book.ours or 0)}: "
         f"{units.count(abs(found))} {'more' if found > 0 else 'fewer'} ({why})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.records import Phase, Records, TokensFrom
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -122,10 +122,14 @@ def _patience_ns(course: Course, served: Served) -> int:
 
 
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
-    """None where either says nothing, or where somebody may have been counted whom the other did not."""
-    sent, first = records["sent_ns"], records["first_token_ns"]
-    there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
-    if course is None or not there.any() or course.unknown[1:].any():
+    """None where either says nothing, or where somebody may have been counted whom the other did not.
+
+    Of a request of several attempts the one that was answered counts, which has a row of its own, but in the warm-up.
+    """
+    sent, first, phase = records["sent_ns"], records["first_token_ns"], records["phase"]
+    several = (phase != Phase.ATTEMPT) & (records.label("tries") > 1)
+    there = records.ok & (sent != -1) & (first != -1) & ~several
+    if course is None or not there.any() or course.unknown[1:].any() or (several & (phase == Phase.WARMUP)).any():
         return None
     known = course.known
     if int(course.weights[known].sum()) != int(there.sum()):
@@ -148,10 +152,19 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
     why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
     ours = _ours(what, records)
+    why = why or ("" if ours is not None else "not every answer says how many")
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
     if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
         return Book("successful requests", theirs, succeeded)
+    if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
+        why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
+
+
+def _unanswered(records: Records) -> int:
+    """Attempts that were sent and came to no good end: given up, cancelled, lost to a hedge, refused, broken off."""
+    single = (records["phase"] == Phase.ATTEMPT) | (records.label("tries") < 2)
+    return int((single & ~records.ok & (records["sent_ns"] != -1)).sum())
 
 
 def _ours(what: str, records: Records) -> int | None:
@@ -160,7 +173,8 @@ def _ours(what: str, records: Records) -> int | None:
     if what == "requests":
         made = np.where(tries > 1, tries, came)[~attempt].sum()
         return int(made) - int((attempt & ~came).sum())
-    counts = records["n_in" if what == "prompt tokens" else "n_out"][~attempt]
+    column, source = ("n_in", "n_in_from") if what == "prompt tokens" else ("n_out", "tokens_from")
+    counts = np.where(records[source] == TokensFrom.PLAN, -1, records[column])[~attempt]  # what nobody counted
     return None if (counts[records.ok[~attempt]] < 0).any() else int(counts[counts > 0].sum())
 
 

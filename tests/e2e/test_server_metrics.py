@@ -202,6 +202,35 @@ def test_auto_takes_the_servers_own_pages_and_no_other_servers() -> None:
     assert alone == [beside, exporter]  # the target shows nothing: whatever serves there is taken
 
 
+BORN = b"""vllm:request_success_total 7
+vllm:request_success_created 1795469092.357717
+process_start_time_seconds 1795469080.11
+"""
+
+
+def test_a_page_that_was_named_is_not_taken_once_more_by_auto() -> None:
+    """It is known by when its series were begun, whichever way leads to it; a replica's were begun at another time."""
+    replica = BORN.replace(b"357717", b"357718")
+    with pages(said(BORN)) as own, pages(said(BORN)) as proxy, pages(said(replica)) as other:
+        named = {"name": "a", "url": proxy, "where": proxy}
+        spec = {"pages": [named], "pids": [], "auto": [own], "places": ["/metrics"]}
+        alone, both = closed(opened(spec)), closed(opened({**spec, "auto": [other]}))
+    assert alone == [proxy]
+    assert both == [proxy, other]
+
+
+def test_one_process_under_two_names_is_an_error_and_its_twin_of_another_start_is_not(tmp_path: Path) -> None:
+    twin = BORN.replace(b"080.11", b"080.12")
+    with pages(said(BORN)) as own, pages(said(BORN)) as proxy, pages(said(twin)) as other:
+        words = ["run", *LOAD, "--server-metrics", f"a={own}", "--server-metrics", f"b={other}"]
+        again = ["--server-metrics", f"c={proxy}", "--server-metrics", "d=http://127.0.0.1:9"]
+        done = plimsoll_here(*words, *again, "--out", "r", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a and c are pages of one process: all that it counts would count twice" in done.stderr
+    assert "d: http://127.0.0.1:9/metrics gave no metrics" in done.stderr
+    assert done.stderr.count("pages of one process") == 1
+
+
 def until(true: Callable[[], bool]) -> None:
     """Wait for it. Bounded at 20 s."""
     over = time.monotonic() + 20
