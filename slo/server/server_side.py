@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -88,7 +88,7 @@ def _patience_ns(course: Course, served: Served) -> int:
 
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     """None where either says nothing, or where somebody may have been counted whom the other did not."""
-    sent, first = records["sent_ns"], records["first_token_ns"]
+    sent, first = _sent_ns(records), records["first_token_ns"]
     there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
     if course is None or not there.any() or course.unknown[1:].any():
         return None
@@ -97,6 +97,18 @@ def _first_token(course: Course | None, records: Records) -> FirstToken | None:
         return None
     theirs = float(np.average(course.values[known], weights=course.weights[known]))
     return FirstToken(theirs, float((first - sent)[there].mean()))
+
+
+def _sent_ns(records: Records) -> IntArray:
+    """When the attempt was sent that answered; -1: not known, as of several attempts of the warm-up, without rows."""
+    several = np.flatnonzero((records.label("tries") > 1) & (records["phase"] != Phase.ATTEMPT))
+    attempts = np.flatnonzero(records["phase"] == Phase.ATTEMPT)
+    of = np.stack([records["query_id"], records["sample_ix"], records.label("attempt")], axis=1)
+    sent: IntArray = records["sent_ns"].copy()
+    place = dict(zip(map(tuple, of[attempts].tolist()), records["sent_ns"][attempts].tolist(), strict=True))
+    warm = (records["phase"][several] == Phase.WARMUP).tolist()
+    sent[several] = [-1 if w else place.get(tuple(key), -1) for w, key in zip(warm, of[several].tolist(), strict=True)]
+    return sent
 
 
 def _absent(engine: Engine, reading: Reading) -> str:
@@ -114,19 +126,28 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
     ours = _ours(what, records)
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
-    if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
-        return Book("successful requests", theirs, succeeded)
+    if what == "requests" and theirs not in (None, ours):
+        sent = _requests(records, records["sent_ns"] != -1)
+        if theirs == sent:  # some engines count what was dropped before it had an answer
+            return Book("requests, dropped ones among them", theirs, sent)
+        if theirs == succeeded:  # some count nothing else
+            return Book("successful requests", theirs, succeeded)
     return Book(what, theirs, ours, why)
 
 
 def _ours(what: str, records: Records) -> int | None:
     """What the server should have counted, attempts and warm-up included; None: not every answer says so."""
-    attempt, tries, came = records["phase"] == Phase.ATTEMPT, records.label("tries"), records["headers_ns"] != -1
     if what == "requests":
-        made = np.where(tries > 1, tries, came)[~attempt].sum()
-        return int(made) - int((attempt & ~came).sum())
+        return _requests(records, records["headers_ns"] != -1)
+    attempt = records["phase"] == Phase.ATTEMPT
     counts = records["n_in" if what == "prompt tokens" else "n_out"][~attempt]
     return None if (counts[records.ok[~attempt]] < 0).any() else int(counts[counts > 0].sum())
+
+
+def _requests(records: Records, came: BoolArray) -> int:
+    """What was sent, attempts and warm-up included, and ``came``; of several attempts of the warm-up all did."""
+    attempt, tries = records["phase"] == Phase.ATTEMPT, records.label("tries")
+    return int(np.where(tries > 1, tries, came)[~attempt].sum()) - int((attempt & ~came).sum())
 
 
 def summary(course: Course) -> dict[str, float | None]:

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.records import Phase, Status, from_columns
 from plimsoll.slo.server import served as table
 from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.courses import Course, courses
 from plimsoll.slo.server.served import Asked, Block, Gap, Origin, Served, Track
-from plimsoll.slo.server.server_side import summary
+from plimsoll.slo.server.server_side import server_side, summary
 
 S = 1_000_000_000
 
@@ -207,3 +209,30 @@ def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_pa
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="schema"):
         table.load(tmp_path / "other.parquet")
+
+
+MS = 1_000_000
+
+
+def test_what_was_tried_twice_is_reconciled_by_what_went_over_the_wire() -> None:
+    """A request refused and sent again, and one whose first attempt was dropped unanswered: the server saw four."""
+    records = from_columns(
+        6,
+        query_id=[0, 1, 0, 0, 1, 1],
+        due_ns=0,
+        sent_ns=[0, 0, 0, 300 * MS, 0, 60 * MS],
+        headers_ns=[320 * MS, 80 * MS, 5 * MS, 320 * MS, -1, 80 * MS],
+        first_token_ns=[320 * MS, 80 * MS, -1, 320 * MS, -1, 80 * MS],
+        done_ns=400 * MS,
+        phase=[Phase.MEASURE] * 2 + [Phase.ATTEMPT] * 4,
+        status=[Status.OK, Status.OK, Status.REFUSED, Status.OK, Status.CANCELLED, Status.OK],
+    ).labelled(LabelTable.of({"tries": [2] * 6, "attempt": [1, 1, 0, 1, 0, 1]}))
+    said = [
+        track("reference_requests_total", [0, 4, 4], outcome="ok"),
+        track("reference_ttft_seconds_sum", [0, 0.03, 0.03]),
+        track("reference_ttft_seconds_count", [0, 2, 2]),
+    ]
+    found = server_side(Served({"a": asked("a", 3)}, tuple(said)), records)
+    assert [(book.what, book.difference) for book in found.books] == [("requests, dropped ones among them", 0)]
+    assert found.first_token is not None
+    assert (found.first_token.theirs_ns, found.first_token.ours_ns) == (15 * MS, 20 * MS)
