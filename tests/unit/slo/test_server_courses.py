@@ -236,3 +236,15 @@ def test_what_was_tried_twice_is_reconciled_by_what_went_over_the_wire() -> None
     assert [(book.what, book.difference) for book in found.books] == [("requests, dropped ones among them", 0)]
     assert found.first_token is not None
     assert (found.first_token.theirs_ns, found.first_token.ours_ns) == (15 * MS, 20 * MS)
+
+
+def test_a_series_that_comes_back_after_a_restart_tells_of_no_second_one() -> None:
+    """A new process shows a counter with labels once it has counted something: one sample later than its start."""
+    tracks = (
+        track("process_start_time_seconds", [100, 100, 200, 200, 200]),
+        track("vllm:request_success_total", [10, 90, None, 32, 50], model_name="m"),
+        track("vllm:request_success_created", [100, 100, None, 201, 201], model_name="m"),
+    )
+    found, restarts = courses(Served({"a": asked("a", 5)}, tracks))
+    assert len(restarts) == 1
+    assert found["server.requests"].values[1:].tolist() == [80, pytest.approx(np.nan, nan_ok=True), 32, 18]
