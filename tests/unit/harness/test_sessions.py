@@ -436,6 +436,7 @@ def test_who_can_not_be_spoken_over_is_refused_before_load(client: Any, request_
         assert calls(client, [None, request_], params, "P") is client
         assert calls(client, [request_], {**params, "barge_in": None, "history": "none"}, "P") is None
         assert calls(client, [request_], {"history": "recorded"}, "P") is None, "turns of a recording"
+        assert calls(client, [request_], {"history": "live"}, "P") is client  # turns of a replay have no barge_in
         return
     with pytest.raises(HarnessFault, match=f"params.barge_in: .*{error}"):
         calls(client, [None, request_], params, "P")
