@@ -235,7 +235,7 @@ _NO_VOICE = (
 def calls(client: Any, requests: Sequence[Any], params: Mapping[str, Any], name: str) -> Any:
     """The client, where it holds a session's turns on one connection; else None. Raises HarnessFault."""
     held = client if params["history"] == "live" and getattr(client, "converses", False) else None
-    if params["barge_in"] is None:
+    if params.get("barge_in") is None:
         return held
     if held is None:
         raise HarnessFault(_NO_CALL.format(name=name))
