@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.records import IntArray, Phase, Records
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -88,15 +88,28 @@ def _patience_ns(course: Course, served: Served) -> int:
 
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     """None where either says nothing, or where somebody may have been counted whom the other did not."""
-    sent, first = records["sent_ns"], records["first_token_ns"]
-    there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
-    if course is None or not there.any() or course.unknown[1:].any():
+    sent, first = _answered_from(records), records["first_token_ns"]
+    there = records.ok & (first != -1) & (records["phase"] != Phase.ATTEMPT)
+    if course is None or not there.any() or (sent[there] == -1).any() or course.unknown[1:].any():
         return None
     known = course.known
     if int(course.weights[known].sum()) != int(there.sum()):
         return None
     theirs = float(np.average(course.values[known], weights=course.weights[known]))
     return FirstToken(theirs, float((first - sent)[there].mean()))
+
+
+def _answered_from(records: Records) -> IntArray:
+    """When the attempt was sent that a row's answer is of: waits between attempts are no server's. -1: nobody knows."""
+    sent, number = records["sent_ns"].copy(), records.label("attempt")
+    ids, attempt = records["query_id"], records["phase"] == Phase.ATTEMPT
+    later = np.flatnonzero(~attempt & (number > 0))
+    if not len(later):
+        return sent
+    known = {(query, n): at for query, n, at in zip(ids[attempt], number[attempt], sent[attempt], strict=True)}
+    kept = records["phase"] != Phase.WARMUP  # of which no attempts are kept
+    sent[later] = [known.get((ids[row], number[row]), -1) if kept[row] else -1 for row in later]
+    return sent
 
 
 def _absent(engine: Engine, reading: Reading) -> str:
@@ -110,8 +123,17 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     first_ns = int(records["sent_ns"][records["sent_ns"] != -1].min(initial=0))
     begun = len(course.begin_ns) > 1 and course.begin_ns[0] < first_ns
     grown = course.values[1:]
-    theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
-    why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
+    asked_ns = int(course.end_ns.max(initial=0))
+    why = (
+        "it was first asked after the first request"
+        if not begun
+        else "it restarted"
+        if np.isnan(grown).any()
+        else f"it was last asked at {asked_ns / 1e9:.2f} s, before the last answer"
+        if asked_ns < records["done_ns"].max(initial=0)
+        else ""
+    )
+    theirs = None if why else float(grown.sum())
     ours = _ours(what, records)
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
     if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
