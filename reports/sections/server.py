@@ -317,10 +317,11 @@ def _differs(book: BookPart) -> str:
 
 
 def server_warnings(part: ServerPart | None) -> list[str]:
-    """What to know before anything of a run is quoted: a restart, and books that differ."""
+    """What to know before anything of a run is quoted: a restart, an end before the run's, and books that differ."""
     if part is None:
         return []
-    return [*_restarted(part), *(_differs(book) for book in part.books if book.difference)]
+    cut = [f"the server's books are not known: {book.why}" for book in part.books if "last asked" in book.why]
+    return [*_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
 
 
 def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:

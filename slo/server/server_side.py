@@ -157,8 +157,17 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     first_ns = int(records["sent_ns"][records["sent_ns"] != -1].min(initial=0))
     begun = len(course.begin_ns) > 1 and course.begin_ns[0] < first_ns
     grown = course.values[1:]
-    theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
-    why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
+    asked_ns = int(course.end_ns.max(initial=0))
+    why = (
+        "it was first asked after the first request"
+        if not begun
+        else "it restarted"
+        if np.isnan(grown).any()
+        else f"it was last asked at {asked_ns / 1e9:.2f} s, before the last answer"
+        if asked_ns < records["done_ns"].max(initial=0)
+        else ""
+    )
+    theirs = None if why else float(grown.sum())
     ours = _ours(what, records)
     why = why or ("" if ours is not None else "not every answer says how many")
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())

@@ -287,6 +287,51 @@ def test_the_books_agree_over_retries_too(tmp_path: Path) -> None:
     assert [one["difference"] for one in found["books"]] == [0, 0]
 
 
+def test_the_first_token_is_told_from_the_attempt_that_was_answered(tmp_path: Path) -> None:
+    """A wait between two attempts is neither the network nor anything that stands before the engine."""
+    scenario = {
+        "name": "again", "kind": "server", "params": {"rate": 20}, "stop": {"min_queries": 1, "min_duration": "3s"},
+        "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": 8}, "target": {"model": "scripted"},
+        "client": {"retry": {"on": [503], "max": 9, "backoff": "800ms..1s", "jitter": "none"}},
+    }  # fmt: skip
+    (tmp_path / "again.yaml").write_text(json.dumps(scenario))
+    with server("--model", "scripted", "--ttft", "10ms", "--fault", "error_rate=p:0.4,status:503") as held:
+        words = ["again.yaml", "--url", held.url, "--server-metrics", "auto", "--out", "r"]
+        done = plimsoll_here("run", *words, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = reported(tmp_path / "r")["first_token"]
+    assert found["between_ns"] < 200_000_000  # 400 ms and more, if the waits were in it
+
+
+def test_books_are_not_compared_once_nobody_asks(tmp_path: Path) -> None:
+    """The process that asks is killed in the middle: what the server counted after that is unknown."""
+    with server("--model", "scripted") as held:
+        words = ["run", *LOAD, "--duration", "5s", "--url", held.url, "--server-metrics", "auto", "--out", "r"]
+        with subprocess.Popen(
+            [*PLIMSOLL, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as run:
+            samples = tmp_path / "r" / "server.samples"
+            until(lambda: samples.is_file() and samples.read_bytes().count(b'"is":"sample"') >= 6)
+            (asker,) = [pid for pid in children(run.pid) if b"scraper" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(asker, signal.SIGKILL)
+            out = run.communicate(timeout=30)[0]
+        assert run.returncode in (0, 4)
+    books = reported(tmp_path / "r")["books"]
+    assert books
+    assert all(one["theirs"] is None and "last asked at" in one["why"] for one in books), books
+    assert "of ours it does not count" not in out
+    assert "the server's books are not known: it was last asked at" in out
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Dying:
     """Metrics of a server that goes away for a second and begins anew."""
 
