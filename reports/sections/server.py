@@ -207,7 +207,7 @@ def by_bucket(course: Course, edges: IntArray) -> list[Number]:
     """
     known = course.known
     values, weights = course.values, course.weights
-    spans = np.maximum(course.end_ns - course.begin_ns, 1) / 1e9
+    spans = np.maximum(course.seconds, 1e-9)
     rates = values / spans if course.kind == "counter" else values
     place = np.searchsorted(edges, course.end_ns, side="right") - 1
     after = np.searchsorted(course.end_ns, (edges[:-1] + edges[1:]) / 2)

@@ -26,6 +26,7 @@ _ONE_VOICE = ("host.", "gpu.")
 class Course:
     """One name over the run. Each value is somewhere in ``begin_ns`` to ``end_ns``, since t0: of a gauge it is what was
     read then, of a counter what it grew by, of a mean the mean of ``weights`` events; NaN: unknown, or of no events.
+    ``since_ns``: the end of the value before. Samples take time, so windows overlap; from end to end they do not.
     """
 
     name: str
@@ -38,16 +39,24 @@ class Course:
     families: tuple[str, ...]
     sources: tuple[str, ...]
     n_series: int
+    since_ns: IntArray
 
     def during(self, start_ns: int, end_ns: int, patience_ns: int) -> Course:
         """What has some of its time in this span; unknown where the last sample came more than this before its end."""
         there = (self.end_ns > start_ns) & (self.begin_ns <= end_ns)
-        times, held = [self.begin_ns[there], self.end_ns[there]], [self.values[there], self.weights[there]]
+        times = [one[there] for one in (self.begin_ns, self.end_ns, self.since_ns)]
+        held = [self.values[there], self.weights[there]]
         last = int(self.end_ns.max(initial=start_ns))
         if last < end_ns - patience_ns:
-            times = [np.append(times[0], last), np.append(times[1], end_ns)]
+            times = [np.append(one, at) for one, at in zip(times, (last, end_ns, last), strict=True)]
             held = [np.append(one, np.nan) for one in held]
-        return replace(self, begin_ns=times[0], end_ns=times[1], values=held[0], weights=held[1])
+        return replace(self, begin_ns=times[0], end_ns=times[1], since_ns=times[2], values=held[0], weights=held[1])
+
+    @property
+    def seconds(self) -> FloatArray:
+        """How long each window is: together no longer than the time that passed."""
+        found: FloatArray = (self.end_ns - self.since_ns) / 1e9
+        return found
 
     @property
     def unknown(self) -> BoolArray:
@@ -258,6 +267,7 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
         tuple(dict.fromkeys(track.family for one in voices for track in one.tracks)),
         tuple(one.source for one in voices),
         sum(len(one.tracks) for one in voices),
+        np.concatenate([begin[:1], ends[:-1]]),
     )  # fmt: skip
 
 

@@ -185,7 +185,7 @@ def summary(course: Course) -> dict[str, float | None]:
     if not len(values):
         return {}
     if course.kind == "counter":
-        seconds = float((course.end_ns[known] - course.begin_ns[known]).sum() / 1e9)
+        seconds = float(course.seconds[known].sum())
         total = float(values.sum())
         return {"total": total, "per_s": total / seconds if seconds > 0 else None}
     middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan

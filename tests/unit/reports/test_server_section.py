@@ -102,6 +102,6 @@ def test_a_bucket_holds_what_was_read_in_it_and_nothing_that_is_unknown(
     ends = np.array([1.0, 2.0, 3.0, 4.0]) * S
     begins = ends - S if kind != "gauge" else ends - 1000
     values = np.array([2.0, 3.0, np.nan, 5.0])
-    course = Course("x", kind, begins, ends, values, np.where(np.isnan(values), np.nan, 1.0), "e", (), (), 1)
+    course = Course("x", kind, begins, ends, values, np.where(np.isnan(values), np.nan, 1.0), "e", (), (), 1, ends - S)
     edges = np.array([0.9, 1.5, 2.2, 2.8, 3.5, 4.5]) * S
     assert by_bucket(course, edges) == expected

@@ -53,6 +53,23 @@ def test_two_ranks_with_forty_waiting_each_have_eighty_waiting() -> None:
     assert found["server.kv_usage"].values.tolist() == [0.1, 0.8, 0.9]
 
 
+@pytest.mark.parametrize("took_ns", [2_000_000, S // 3])
+def test_a_rate_is_of_the_time_that_passed_however_long_scrapes_take(took_ns: int) -> None:
+    """Windows from asking to the answer overlap by what a scrape takes; time passes once."""
+    origin = Origin("a", "http://a/metrics", S, S, 0)
+    sent = np.arange(11) * S
+    sources = {"a": Asked(origin, sent, sent + took_ns, sent + took_ns, np.full(11, 100.0))}
+    found = read([track("vllm:num_preemptions_total", [5.0 * at for at in range(11)])], sources)["server.preempted"]
+    assert summary(found)["per_s"] == pytest.approx(5.0)
+    assert summary(found.during(2 * S, 8 * S, 0))["per_s"] == pytest.approx(5.0)
+
+
+def test_a_rate_of_two_servers_that_are_asked_in_turns_is_the_sum_of_theirs() -> None:
+    sources = {"a": asked("a", 12), "b": asked("b", 12, late_ns=S // 2)}
+    counted = [track("vllm:num_preemptions_total", [5.0 * at for at in range(12)], source) for source in sources]
+    assert summary(read(counted, sources)["server.preempted"])["per_s"] == pytest.approx(10.0, rel=0.03)
+
+
 def test_means_are_weighted_by_count() -> None:
     found = read(
         [
