@@ -215,7 +215,7 @@ def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_pa
 def joules(name: str, *windows: tuple[float, float, float]) -> Course:
     begin, end, values = (np.array(column) for column in zip(*windows, strict=True))
     times = (begin * S).astype(np.int64), (end * S).astype(np.int64)
-    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1)
+    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1, times[0])
 
 
 def test_joules_of_the_run_are_shared_out_over_what_was_answered() -> None:
