@@ -149,14 +149,22 @@ def _host(name: str, asked: Asked) -> str:
 def _restarted(source: str, asked: Asked, tracks: Sequence[Track]) -> BoolArray:
     """Between which samples of a source, each with the one before it, its process began anew."""
     found = np.zeros(len(asked.sent_ns), bool)
+    between: list[tuple[int, int]] = []
     for track in tracks:
         if track.source != source:
             continue
         changed = np.diff(track.values)
         if track.name == STARTED or track.family.endswith("_created"):
-            found[track.at[1:][np.abs(changed) > 1]] = True
+            anew = np.abs(changed) > 1
         elif track.family in _growing():
-            found[track.at[1:][changed < 0]] = True
+            anew = changed < 0
+        else:
+            continue
+        between += zip((track.at[:-1][anew] + 1).tolist(), track.at[1:][anew].tolist(), strict=True)
+    for first, last in sorted(between, key=lambda one: one[1] - one[0]):
+        # A series that comes back some samples after a restart tells of that one, not of another.
+        if not found[first : last + 1].any():
+            found[last] = True
     return found
 
 
@@ -211,14 +219,14 @@ def _across(values: FloatArray, across: Across) -> FloatArray:
 def _grown(tracks: Iterable[Track], n: int, restarted: BoolArray) -> FloatArray:
     """What all series together grew by since the sample before: NaN at the first, and where one fell.
 
-    A series that appears later began at 0, because its process was there; one that is left out for a while stands
-    still.
+    A series that appears later began at 0, because its process was there, and so does one that comes back after a
+    restart; one that is left out for a while stands still.
     """
-    grown = np.zeros(n)
+    grown, life = np.zeros(n), np.cumsum(restarted)
     for track in tracks:
         values = _at(track, n)
         last = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(n)))
-        held = np.where(last >= 0, values[last], 0.0)
+        held = np.where((last >= 0) & (life[last] == life), values[last], 0.0)
         grown[1:] += np.diff(held)
     grown[restarted] = np.nan
     grown[:1] = np.nan

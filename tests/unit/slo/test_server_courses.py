@@ -254,3 +254,15 @@ def test_a_comparison_takes_what_the_server_says_as_one_number_of_a_run_and_noth
     with pytest.raises(QuantityError) as caught:
         parse_all(["rate(server.queue)", "max(server.queue{class=chat})", "p99(server.queue)"])
     assert len(caught.value.errors) == 3
+
+
+def test_a_series_that_comes_back_after_a_restart_tells_of_no_second_one() -> None:
+    """A new process shows a counter with labels once it has counted something: one sample later than its start."""
+    tracks = (
+        track("process_start_time_seconds", [100, 100, 200, 200, 200]),
+        track("vllm:request_success_total", [10, 90, None, 32, 50], model_name="m"),
+        track("vllm:request_success_created", [100, 100, None, 201, 201], model_name="m"),
+    )
+    found, restarts = courses(Served({"a": asked("a", 5)}, tracks))
+    assert len(restarts) == 1
+    assert found["server.requests"].values[1:].tolist() == [80, pytest.approx(np.nan, nan_ok=True), 32, 18]
