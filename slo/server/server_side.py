@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, TokensFrom
+from plimsoll.slo.records.records import BoolArray, Phase, Records, TokensFrom
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -122,28 +122,20 @@ def _patience_ns(course: Course, served: Served) -> int:
 
 
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
-    """None where either says nothing, or where somebody may have been counted whom the other did not."""
-    sent, first = _sent_ns(records), records["first_token_ns"]
-    there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
-    if course is None or not there.any() or course.unknown[1:].any():
+    """None where either says nothing, or where somebody may have been counted whom the other did not.
+
+    Of a request of several attempts the one that was answered counts, which has a row of its own, but in the warm-up.
+    """
+    sent, first, phase = records["sent_ns"], records["first_token_ns"], records["phase"]
+    several = (phase != Phase.ATTEMPT) & (records.label("tries") > 1)
+    there = records.ok & (sent != -1) & (first != -1) & ~several
+    if course is None or not there.any() or course.unknown[1:].any() or (several & (phase == Phase.WARMUP)).any():
         return None
     known = course.known
     if int(course.weights[known].sum()) != int(there.sum()):
         return None
     theirs = float(np.average(course.values[known], weights=course.weights[known]))
     return FirstToken(theirs, float((first - sent)[there].mean()))
-
-
-def _sent_ns(records: Records) -> IntArray:
-    """When the attempt was sent that answered; -1: not known, as of several attempts of the warm-up, without rows."""
-    several = np.flatnonzero((records.label("tries") > 1) & (records["phase"] != Phase.ATTEMPT))
-    attempts = np.flatnonzero(records["phase"] == Phase.ATTEMPT)
-    of = np.stack([records["query_id"], records["sample_ix"], records.label("attempt")], axis=1)
-    sent: IntArray = records["sent_ns"].copy()
-    place = dict(zip(map(tuple, of[attempts].tolist()), records["sent_ns"][attempts].tolist(), strict=True))
-    warm = (records["phase"][several] == Phase.WARMUP).tolist()
-    sent[several] = [-1 if w else place.get(tuple(key), -1) for w, key in zip(warm, of[several].tolist(), strict=True)]
-    return sent
 
 
 def _absent(engine: Engine, reading: Reading) -> str:
