@@ -80,6 +80,7 @@ OWNERS = {
     "tritonclient": set(),
     "deepgram": set(),
     "socket": {
+        "harness/scraping/sources.py",
         "harness/transport/stream.py",
         "harness/transport/endpoint.py",
         "harness/host/manifest.py",
@@ -184,10 +185,10 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 #: buys in docs/decisions.
 BUDGETS = {
     "plimsoll/documents": (381, 2),
-    "scenarios": (11225, 70),
-    "slo": (25827, 156),
-    "reports": (16161, 70),
-    "harness": (48032, 194),
+    "scenarios": (11229, 70),
+    "slo": (25910, 156),
+    "reports": (16199, 70),
+    "harness": (48114, 194),
     "reference_server": (16122, 70),
 }
 

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
@@ -235,6 +236,15 @@ def _lined(errors: list[str], where: str, name: str | Document | None, flags: Ma
     return found
 
 
+def traces_error(address: Any) -> str | None:
+    """What is wrong with an address of traces, which every report shows as it is."""
+    private = url_secrets(address) if isinstance(address, str) else frozenset[str]()
+    learn(private)
+    if private:
+        return "it holds a credential, and every report would show it. Leave that out: whoever follows a link signs in"
+    return address_error(address)
+
+
 def _errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
     """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
     try:
@@ -322,7 +332,7 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
         common["traceparent"] = _sampled(common.get("traceparent", True))
     except ValueError as error:
         errors.append(f"{where}:target.options.traceparent: {error}")
-    if problem := address_error(common.get("trace_url", "")):
+    if problem := traces_error(common.get("trace_url", "")):
         errors.append(f"{where}:target.options.trace_url: {problem}")
     if common.get("engine", "auto") not in ENGINES:
         errors.append(f"{where}:target.options.engine: {common['engine']!r} is none of {', '.join(ENGINES)}")
@@ -410,6 +420,8 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
     again = kinds()[scenario.kind].again(scenario.params)
     found += [] if section is None else _no_habits(section, again, spoken, scenario.target.options)
     to = section.hedge.to if section is not None and section.hedge is not None else None
+    if to and urlsplit(to).username is not None:
+        found.append("client.hedge.to: it holds a user name or password. Use target.headers or api_key_env")
     return [f"{where}:{text}" for text in found] + (_place(where, to, None) if to else [])
 
 

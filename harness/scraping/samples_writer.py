@@ -13,6 +13,7 @@ from array import array
 from typing import Any
 
 from plimsoll.harness.scraping.sources import Sample
+from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.wire.exposition import Written
 from plimsoll.slo.server.canonical import name_of
 
@@ -36,8 +37,8 @@ class Writer:
 
     def gap(self, number: int, sent_ns: int, end_ns: int, reason: str) -> None:
         """A scrape that failed. Neighbours of a gap are no neighbours of each other."""
-        self.last_reason = reason
-        self._add({"is": "gap", "source": number, "sent_ns": sent_ns, "end_ns": end_ns, "reason": reason})
+        self.last_reason = _shown(reason)
+        self._add({"is": "gap", "source": number, "sent_ns": sent_ns, "end_ns": end_ns, "reason": self.last_reason})
 
     def sample(self, number: int, found: Sample, period_s: float) -> None:
         with self._lock:
@@ -50,7 +51,7 @@ class Writer:
                 record["series"] = [self._series.setdefault((number, one), len(self._series)) for one in written]
                 known = self._last.get(number, [])
                 record["new"] = [
-                    [self._series[number, one], *one]
+                    [self._series[number, one], *map(_shown, one)]
                     for one in dict.fromkeys(written).keys() - dict.fromkeys(known).keys()
                 ]
                 self._last[number] = written
@@ -69,3 +70,8 @@ class Writer:
                 self._full = True
         except OSError:
             self._full = True
+
+
+def _shown(text: str) -> str:
+    """A server's words without secrets that it repeats, and without halves of characters, which JSON may hold."""
+    return redact(text).encode(errors="replace").decode()

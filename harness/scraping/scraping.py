@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process import child
+from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.watcher import Watcher
 from plimsoll.harness.sealing.samples_file import SAMPLES
@@ -77,16 +78,36 @@ def asking(texts: Sequence[str], pids: Sequence[int]) -> tuple[Asking, list[str]
 
 def watch(asked: Asking, prepared: Prepared) -> tuple[Watcher, ...]:
     """Who has it asked during one run."""
-    target = prepared.job.target
-    tls = {"ca_file": target.ca_file, "verify": target.tls_verify}
-    return (Scraping(asked, prepared.job.directory.path, tls),)
+    job = prepared.job
+    tls = {"ca_file": job.target.ca_file, "verify": job.target.tls_verify}
+    return (Scraping(asked, job.directory.path, tls, _private(job)),)
+
+
+def _private(job: Job) -> list[dict[str, Any]]:
+    """What ``learn_target`` takes of everywhere that a run sends to."""
+    found = []
+    for one in (job, *job.classes.values()):
+        client, target = one.scenario.client, one.target
+        hedge = client.hedge.to if client is not None and client.hedge is not None else None
+        found += [
+            {
+                "headers": target.headers,
+                "options": dict(target.options),
+                "url": url,
+                "secrets": target.secrets,
+                "public": (target.model, target.protocol),
+            }
+            for url in (target.url, hedge)
+            if url
+        ]
+    return found
 
 
 class Scraping(Watcher):
     """Has a server asked from before the first query until after the last answer."""
 
-    def __init__(self, asked: Asking, directory: Path, tls: dict[str, Any]) -> None:
-        self._asked, self._directory, self._tls = asked, directory, tls
+    def __init__(self, asked: Asking, directory: Path, tls: dict[str, Any], private: list[dict[str, Any]]) -> None:
+        self._asked, self._directory, self._tls, self._private = asked, directory, tls, private
         self._process: asyncio.subprocess.Process | None = None
 
     async def ready(self, urls: Sequence[str]) -> None:
@@ -99,6 +120,7 @@ class Scraping(Watcher):
             "pids": asked.pids,
             "auto": [public_url(url) for url in dict.fromkeys(urls)] if asked.auto else [],
             "places": sorted({place for engine in engines().values() for place in engine.places}),
+            "targets": self._private,
             **self._tls,
         }
         pipe = asyncio.subprocess.PIPE
@@ -120,6 +142,11 @@ class Scraping(Watcher):
             f"--server-metrics {one['name']}: {one['where']} gave no metrics: {one['reason']}. Nothing was sent. "
             "Give the address of the page, or leave it out"
             for one in said["failed"]
+        ]
+        errors += [
+            f"--server-metrics: {one} and {other} are pages of one process: all that it counts would count twice. "
+            "Nothing was sent. Leave one of them out"
+            for one, other in said["twice"]
         ]
         if self._asked.auto and not said["sources"]:
             errors.append(

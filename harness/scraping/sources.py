@@ -7,11 +7,14 @@ it was given, and never holds more than ``MOST_BYTES``.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
 import select
+import socket
 import ssl
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -22,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from plimsoll.harness.scraping.gpus import Gpus
 from plimsoll.harness.wire.exposition import NotMetrics, Written, declared, quoted, samples
+from plimsoll.slo.records.foreign import NAME, one_line
 
 MOST_BYTES = 16 << 20
 _ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.9,application/json;q=0.5"
@@ -80,11 +84,13 @@ class Page:
         self._held = None
 
     def read(self, timeout_s: float) -> Sample:
-        fresh = self._held is None
+        fresh, over = self._held is None, time.monotonic() + timeout_s
         try:
             return self._read(timeout_s)
         except (OSError, http.client.HTTPException) as error:
             self.close()
+            if time.monotonic() > over:
+                raise Unread(_why(TimeoutError(), timeout_s)) from None
             if not fresh and isinstance(error, ConnectionError | http.client.RemoteDisconnected):
                 return self.read(timeout_s)  # a kept connection that the server had closed meanwhile
             raise Unread(_why(error, timeout_s)) from None
@@ -104,11 +110,18 @@ class Page:
         if not select.select([held.sock], [], [], max(0.0, over - time.monotonic()))[0]:
             raise TimeoutError
         first_ns = time.monotonic_ns()
-        answer = held.getresponse()
-        data = b"".join(self._pieces(answer, over))
+        hurry = threading.Timer(over - time.monotonic(), _cut, (held.sock,))  # a head may have no end
+        hurry.start()
+        try:
+            answer = held.getresponse()
+            data = b"".join(self._pieces(answer, over))
+        finally:
+            hurry.cancel()
         end_ns = time.monotonic_ns()
+        if time.monotonic() > over:
+            raise TimeoutError
         if answer.status != 200:
-            raise Unread(f"it answered {answer.status} {answer.reason}".strip())
+            raise Unread(one_line(f"it answered {answer.status} {answer.reason}", NAME))
         kind = answer.getheader("Content-Type", "")
         return Sample(sent_ns, first_ns, end_ns, len(data), *_values(data, answer, kind))
 
@@ -139,6 +152,11 @@ class Page:
         answer.close()  # else the connection takes no next request
 
 
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def _values(data: bytes, answer: http.client.HTTPResponse, kind: str) -> tuple[dict[Written, float], frozenset[str]]:
     try:
         if answer.getheader("Content-Encoding", "identity").lower() in ("gzip", "deflate"):
@@ -150,7 +168,7 @@ def _values(data: bytes, answer: http.client.HTTPResponse, kind: str) -> tuple[d
         if "json" in kind or text.lstrip()[:1] in ("{", "["):
             return of_json(json.loads(text)), frozenset()
         return dict(samples(text, open_metrics="openmetrics" in kind)), frozenset(declared(text))
-    except (NotMetrics, zlib.error, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (NotMetrics, zlib.error, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         said = str(error) if isinstance(error, NotMetrics) else f"it can't be read ({type(error).__name__})"
         raise Unread(f"its page is no metrics: {said}") from None
 

@@ -133,10 +133,10 @@ def _judge_again(
     spans: Path | None = None,
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
+    from plimsoll.harness.run.job import traces_error
     from plimsoll.harness.run.judged import conclude, judge, publish, read_formats
     from plimsoll.harness.run.promises import again, kept
     from plimsoll.harness.run.salvage import open_run
-    from plimsoll.slo.records.trace_ids import address_error
 
     sealed = open_run(run_dir, left=True)
     for note in sealed.notes:
@@ -146,7 +146,7 @@ def _judge_again(
     problems += one_on_stdout(format_texts, as_json, quiet)
     problems += _unknown(by, sealed)
     if trace_url is not None:
-        problems += [f"--trace-url: {error}"] if (error := address_error(trace_url)) else []
+        problems += [f"--trace-url: {error}"] if (error := traces_error(trace_url)) else []
         if "traceparent" not in sealed.manifest:
             problems.append(f"--trace-url: requests of {run_dir} carried no trace context. Leave it out")
     if spans is not None:

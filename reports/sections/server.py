@@ -24,7 +24,7 @@ from plimsoll.slo.server.canonical import NAMES
 if TYPE_CHECKING:  # a run of which nobody asked the server loads none of it
     from plimsoll.slo.server.courses import Course
     from plimsoll.slo.server.served import Asked, Gap
-    from plimsoll.slo.server.server_side import FirstToken, ServerSide
+    from plimsoll.slo.server.server_side import Energy, FirstToken, ServerSide
 
 _WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
 #: Drawn, in this order, where there are some.
@@ -104,7 +104,7 @@ class BookPart(BaseModel, frozen=True, extra="forbid"):
     theirs: float | None
     ours: int | None
     difference: float | None = Field(default=None, description="theirs less ours; null: one of them is not known")
-    why: str = Field(default="", description="why it is not known")
+    why: str = Field(default="", description="why it is not known, or may differ")
 
 
 class FirstTokenPart(BaseModel, frozen=True, extra="forbid"):
@@ -113,6 +113,15 @@ class FirstTokenPart(BaseModel, frozen=True, extra="forbid"):
     theirs_ns: int
     ours_ns: int
     between_ns: int
+
+
+class EnergyPart(BaseModel, frozen=True, extra="forbid"):
+    """Joules from t0 to the last answer, idle ones included; null: nothing was answered, or nobody counts tokens."""
+
+    names: list[str]
+    joules: float
+    per_request_j: float | None
+    per_token_j: float | None
 
 
 class ServerPart(BaseModel, frozen=True, extra="forbid"):
@@ -124,6 +133,7 @@ class ServerPart(BaseModel, frozen=True, extra="forbid"):
     restarts: list[RestartPart] = Field(default_factory=list)
     books: list[BookPart] = Field(default_factory=list)
     first_token: FirstTokenPart | None = Field(default=None, description="null: not known of the same answers")
+    energy: EnergyPart | None = Field(default=None, description="null: nothing counts joules, or not all of the run's")
     cpu_s: float = Field(default=0.0, description="processor time of the process that asked")
 
 
@@ -141,6 +151,7 @@ def server_part(run: JudgedRun) -> ServerPart | None:
         restarts=[part(RestartPart, one) for one in side.restarts],
         books=[part(BookPart, one) for one in side.books],
         first_token=None if side.first_token is None else _first_token(side.first_token),
+        energy=None if side.energy is None else _energy(side.energy),
         cpu_s=max((asked.origin.cpu_ns for asked in side.served.sources.values()), default=0) / 1e9,
     )
 
@@ -148,6 +159,11 @@ def server_part(run: JudgedRun) -> ServerPart | None:
 def _first_token(found: FirstToken) -> FirstTokenPart:
     theirs, ours = round(found.theirs_ns), round(found.ours_ns)
     return FirstTokenPart(theirs_ns=theirs, ours_ns=ours, between_ns=ours - theirs)
+
+
+def _energy(found: Energy) -> EnergyPart:
+    each = [found.joules / n if n else None for n in (found.requests, found.tokens)]
+    return EnergyPart(names=list(found.names), joules=found.joules, per_request_j=each[0], per_token_j=each[1])
 
 
 def _source(asked: Asked) -> SourcePart:
@@ -191,7 +207,7 @@ def by_bucket(course: Course, edges: IntArray) -> list[Number]:
     """
     known = course.known
     values, weights = course.values, course.weights
-    spans = np.maximum(course.end_ns - course.begin_ns, 1) / 1e9
+    spans = np.maximum(course.seconds, 1e-9)
     rates = values / spans if course.kind == "counter" else values
     place = np.searchsorted(edges, course.end_ns, side="right") - 1
     after = np.searchsorted(course.end_ns, (edges[:-1] + edges[1:]) / 2)
@@ -273,6 +289,11 @@ def _notes(part: ServerPart) -> list[str]:
             f"{units.duration(first.ours_ns)} from sending; {units.duration(first.between_ns)} are the network and "
             "what stands before the engine"
         )
+    if used := part.energy:
+        each = {"a request": used.per_request_j, "an output token": used.per_token_j}
+        shares = [f"{units.human(joules, 'J')} {what}" for what, joules in each.items() if joules is not None]
+        named = " and ".join(NAMES[name].title for name in used.names)
+        notes.append(f"{named}, idle included: {', '.join([units.human(used.joules, 'J'), *shares])}")
     for why in dict.fromkeys(part.absent.values()):
         notes.append(f"{', '.join(NAMES[name].title for name, reason in part.absent.items() if reason == why)}: {why}")
     return notes
@@ -288,7 +309,7 @@ def _restarted(part: ServerPart) -> list[str]:
 
 def _differs(book: BookPart) -> str:
     found = book.difference or 0.0
-    why = "others use it, or it counts what we do not" if found > 0 else "some of ours it does not count"
+    why = book.why or ("others use it, or it counts what we do not" if found > 0 else "some of ours it does not count")
     return (
         f"{book.what}: the server counts {units.count(book.theirs or 0)}, we count {units.count(book.ours or 0)}: "
         f"{units.count(abs(found))} {'more' if found > 0 else 'fewer'} ({why})"

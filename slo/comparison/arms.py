@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from plimsoll.slo.statistics.confidence import clopper_pearson
 from plimsoll.slo.statistics.distribution import nearest, quantile
 from plimsoll.slo.statistics.order import Ordered
 from plimsoll.slo.validity.validity import Validity
+
+if TYPE_CHECKING:
+    from plimsoll.slo.server.server_side import ServerSide
 
 #: Quantiles of a profile: dense at both ends, the same for every run, so that profiles can be laid over each other.
 PROFILE_Q: tuple[float, ...] = tuple(
@@ -104,14 +108,16 @@ def sample(
     directory: str = "",
     plan: str = "",
     within: bool = False,
+    side: ServerSide | None = None,
 ) -> RunSample:
     """One run as what a comparison needs of it.
 
     ``objectives``: limits on single requests say what ``good`` means. ``within``: keep each quantity's values; only a
-    comparison of one run with one run looks at them.
+    comparison of one run with one run looks at them. ``side``: what the server said of itself.
     """
+    said, quantities = [one for one in quantities if one.of_server], [one for one in quantities if not one.of_server]
     good = goodput(records, objectives)
-    readings: dict[str, Reading] = {}
+    readings = {str(one): _said(one, side) for one in said}
     profiles: dict[str, tuple[float, ...]] = {}
     for where in dict.fromkeys(quantity.where for quantity in quantities):
         part = selected(records, where)
@@ -133,6 +139,17 @@ def sample(
         span_ns=good.span_ns,
         profiles=MappingProxyType(profiles),
     )
+
+
+def _said(quantity: Quantity, side: ServerSide | None) -> Reading:
+    """No value where the server did not say it, or where some of the run is unknown."""
+    from plimsoll.slo.server.server_side import summary  # what reads series, which hardly any run has
+
+    course = None if side is None else side.courses.get(quantity.indicator)
+    if course is None or course.unknown.any():
+        return Reading(float("nan"), 0)
+    value = summary(course).get("per_s" if quantity.statistic == "rate" else quantity.statistic)
+    return Reading(float("nan") if value is None else value, int(course.known.sum()))
 
 
 def _readings(

@@ -20,12 +20,13 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives import selector
-from plimsoll.slo.objectives.objective import BAD_RATIOS, RATES, RATIOS, WHERE
+from plimsoll.slo.objectives.objective import BAD_RATIOS, NAME, RATES, RATIOS, WHERE, ObjectiveError, of_server
 from plimsoll.slo.objectives.selector import Selector, SelectorError
 from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.server.canonical import NAMES
 
 _SHAPE = re.compile(
-    rf"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+){WHERE % 'where'}\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*"
+    rf"\s*([a-z]+[0-9.]*)\s*\(\s*({NAME}){WHERE % 'where'}\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*"
 )
 
 #: Compared when nobody says what: six at most, so that five runs an arm can still decide (see
@@ -73,6 +74,11 @@ class Quantity:
         return f"{self.statistic}({self.indicator}{selector.text(self.where)})"
 
     @property
+    def of_server(self) -> bool:
+        """It is what the server says of itself."""
+        return self.indicator in NAMES
+
+    @property
     def scale(self) -> Literal["ratio", "difference"]:
         """How two of them are compared."""
         return "difference" if self.statistic == "ratio" else "ratio"
@@ -93,6 +99,8 @@ def parse(text: str) -> Quantity:
     tolerance = float(Decimal(percent) / 100) if percent else None
     if tolerance is not None and not 0 <= tolerance < 1:
         raise QuantityError([f"{text!r}: a tolerance of {percent}% is not below 100 %. Write one like 5%"])
+    if name in NAMES:
+        return _of_server(text, statistic, name, tolerance, where)
     if statistic in ("ratio", "rate"):
         known = RATIOS if statistic == "ratio" else RATES
         if name not in known:
@@ -109,6 +117,17 @@ def parse(text: str) -> Quantity:
     if quantile is not None:
         statistic = "p" + format((quantile * 100).limit_denominator(10**12).__float__(), ".12g")
     return Quantity(statistic, name, quantile, indicators[name].better, indicators[name].unit, tolerance, where)
+
+
+def _of_server(text: str, statistic: str, name: str, tolerance: float | None, where: Selector) -> Quantity:
+    """What the server says of itself; what is better neither way is compared as if less were."""
+    try:
+        unit, better = of_server(statistic, name)
+    except ObjectiveError as error:
+        raise QuantityError([f"{text!r}: {error}"]) from None
+    if where:
+        raise QuantityError([f"{text!r}: {name} is of the server and of no rows. Leave {selector.text(where)} out"])
+    return Quantity(statistic, name, None, better or "lower", unit, tolerance)
 
 
 def _quantile(text: str, statistic: str) -> Fraction | None:

@@ -39,7 +39,7 @@ from plimsoll.documents import files
 from plimsoll.slo.metrics.indicator import Indicator, catalogue
 from plimsoll.slo.objectives import selector
 from plimsoll.slo.objectives.selector import Selector, SelectorError
-from plimsoll.slo.server.canonical import NAMES
+from plimsoll.slo.server.canonical import NAMES, Better
 
 #: Factor from each written unit to its base unit, and that base unit.
 UNITS = MappingProxyType(
@@ -286,7 +286,7 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
     """The indicator (None for a ratio or a rate), the threshold's base unit, and the better direction."""
     known = catalogue()
     if name in NAMES:
-        return None, *_of_server(statistic, name)
+        return None, *of_server(statistic, name)
     if statistic == "ratio":
         if name not in RATIOS:
             raise ObjectiveError(f"ratio({name}) is not known; ratio is of {' or '.join(RATIOS)}")
@@ -313,8 +313,8 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
     return indicator, indicator.unit, indicator.better
 
 
-def _of_server(statistic: str | None, name: str) -> tuple[str, str]:
-    """The threshold's base unit and the better direction of what the server says of itself."""
+def of_server(statistic: str | None, name: str) -> tuple[str, Better]:
+    """The base unit and the better direction of what the server says of itself. Raises ``ObjectiveError``."""
     about = NAMES[name]
     wanted = ("rate",) if about.counted else ("max", "mean", "min")
     if statistic not in wanted:

@@ -13,11 +13,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from plimsoll.slo.records.foreign import NAME, one_line
 from plimsoll.slo.records.records import Phase, Records
 from plimsoll.slo.records.trace_ids import TraceIds
 
@@ -31,6 +33,9 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 )
 #: As many stages as a row keeps of a header.
 MOST = 32
+#: No request takes longer: whatever does is no length.
+_LONGEST_NS = 10**18
+_DEEP = "it is nested too deep"
 _TRACE = re.compile(r"[0-9a-f]{32}")
 _NO_NAME = re.compile(r"[^\w!#$%&'*+^`|~-]+", re.ASCII)
 
@@ -56,6 +61,8 @@ def read(data: bytes) -> dict[str, list[Span]]:
     found: dict[str, list[Span]] = defaultdict(list)
     try:
         documents = [(1, json.loads(data))]
+    except RecursionError:
+        raise SpansError(f"{_DEEP}. Give OTLP traces in JSON, one document a line") from None
     except ValueError:
         lines = enumerate(data.splitlines(), 1)
         documents = [(number, _document(line, number)) for number, line in lines if line.strip()]
@@ -65,10 +72,10 @@ def read(data: bytes) -> dict[str, list[Span]]:
                 for scope in resource.get("scopeSpans", ()):
                     for span in scope.get("spans", ()):
                         found[str(span["traceId"]).lower()].append(_span(span))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise SpansError(
-                f"line {number}: no OTLP traces in JSON ({type(error).__name__} {error}). Give what an OpenTelemetry "
-                "collector's file exporter wrote"
+                f"line {number}: no OTLP traces in JSON ({type(error).__name__} {one_line(error, NAME)}). Give what an "
+                "OpenTelemetry collector's file exporter wrote"
             ) from None
     if wrong := next((trace for trace in found if not _TRACE.fullmatch(trace)), None):
         raise SpansError(f"the trace id {wrong[:40]!r} is not 32 hexadecimal digits. Write OTLP's JSON, not protobuf's")
@@ -78,8 +85,9 @@ def read(data: bytes) -> dict[str, list[Span]]:
 def _document(line: bytes, number: int) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
-        raise SpansError(f"line {number}: no JSON ({error}). Give OTLP traces in JSON, one document a line") from None
+    except (ValueError, RecursionError) as error:
+        why = error if isinstance(error, ValueError) else _DEEP
+        raise SpansError(f"line {number}: no JSON ({why}). Give OTLP traces in JSON, one document a line") from None
 
 
 def _span(span: Mapping[str, Any]) -> Span:
@@ -89,9 +97,9 @@ def _span(span: Mapping[str, Any]) -> Span:
         stage, value = ATTRIBUTES.get(attribute["key"]), attribute["value"]
         if stage is not None and value:
             told[stage] = round(float(value.get("doubleValue", value.get("intValue", -1))) * 1e9)
-    told = {stage: took for stage, took in told.items() if took >= 0}
-    parent, name = str(span.get("parentSpanId") or ""), _NO_NAME.sub("_", str(span["name"])) or "_"
-    return Span(str(span["spanId"]), parent, name, begin, max(0, end - begin), told)
+    told = {stage: took for stage, took in told.items() if 0 <= took < _LONGEST_NS}
+    parent, name = str(span.get("parentSpanId") or ""), _NO_NAME.sub("_", str(span["name"])[:NAME]) or "_"
+    return Span(str(span["spanId"]), parent, name, begin, min(max(0, end - begin), _LONGEST_NS), told)
 
 
 def stages(spans: Sequence[Span]) -> str:
@@ -113,7 +121,7 @@ def stages(spans: Sequence[Span]) -> str:
 
     found: list[tuple[str, int]] = []
     for root in inner[""]:
-        told = list(within(root, "", frozenset()))
+        told = list(islice(within(root, "", frozenset()), MOST))  # ids that stand there twice have no end
         found += told or [(root.name, root.took_ns)]
     return ", ".join(f"{name};dur={took / 1e6:.6f}" for name, took in found[:MOST])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import IntArray, Phase, Records
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, TokensFrom
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -47,6 +47,22 @@ class FirstToken:
     ours_ns: float
 
 
+#: What counts joules.
+_ENERGY = ("gpu.energy", "host.energy")
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules from t0 to the last answer by these names, idle ones included, and what was answered with them.
+    ``tokens``: None where not every answer says how many.
+    """
+
+    names: tuple[str, ...]
+    joules: float
+    requests: int
+    tokens: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSide:
     """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
@@ -59,6 +75,7 @@ class ServerSide:
     restarts: tuple[Restart, ...]
     books: tuple[Book, ...]
     first_token: FirstToken | None = None
+    energy: Energy | None = None
 
 
 def server_side(served: Served, records: Records) -> ServerSide:
@@ -76,7 +93,25 @@ def server_side(served: Served, records: Records) -> ServerSide:
     }
     books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
     during = {name: one.during(0, last_ns, _patience_ns(one, served)) for name, one in found.items()}
-    return ServerSide(served, during, absent, restarts, books, _first_token(found.get("server.ttft"), records))
+    first = _first_token(found.get("server.ttft"), records)
+    return ServerSide(served, during, absent, restarts, books, first, energy_of(during, records, last_ns))
+
+
+def energy_of(during: Mapping[str, Course], records: Records, last_ns: int) -> Energy | None:
+    """None where nothing counts joules, or where some of the run's are unknown. Of a window that began before t0, or
+    ends after the last answer, its share of the time counts.
+    """
+    counted = [during[name] for name in _ENERGY if name in during]
+    if not counted or any(one.unknown.any() for one in counted):
+        return None
+    joules = 0.0
+    for one in counted:
+        inside = np.clip(one.end_ns, 0, last_ns) - np.clip(one.since_ns, 0, last_ns)
+        joules += float((one.values * inside / np.maximum(one.end_ns - one.since_ns, 1)).sum())
+    rows = records.measured()
+    n_out = rows["n_out"][rows.ok]
+    tokens = int(n_out.sum()) if len(n_out) and (n_out >= 0).all() else None
+    return Energy(tuple(one.name for one in counted), joules, len(n_out), tokens)
 
 
 def _patience_ns(course: Course, served: Served) -> int:
@@ -88,9 +123,9 @@ def _patience_ns(course: Course, served: Served) -> int:
 
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     """None where either says nothing, or where somebody may have been counted whom the other did not."""
-    sent, first = _answered_from(records), records["first_token_ns"]
-    there = records.ok & (first != -1) & (records["phase"] != Phase.ATTEMPT)
-    if course is None or not there.any() or (sent[there] == -1).any() or course.unknown[1:].any():
+    sent, first = _sent_ns(records), records["first_token_ns"]
+    there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
+    if course is None or not there.any() or course.unknown[1:].any():
         return None
     known = course.known
     if int(course.weights[known].sum()) != int(there.sum()):
@@ -99,16 +134,15 @@ def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     return FirstToken(theirs, float((first - sent)[there].mean()))
 
 
-def _answered_from(records: Records) -> IntArray:
-    """When the attempt was sent that a row's answer is of: waits between attempts are no server's. -1: nobody knows."""
-    sent, number = records["sent_ns"].copy(), records.label("attempt")
-    ids, attempt = records["query_id"], records["phase"] == Phase.ATTEMPT
-    later = np.flatnonzero(~attempt & (number > 0))
-    if not len(later):
-        return sent
-    known = {(query, n): at for query, n, at in zip(ids[attempt], number[attempt], sent[attempt], strict=True)}
-    kept = records["phase"] != Phase.WARMUP  # of which no attempts are kept
-    sent[later] = [known.get((ids[row], number[row]), -1) if kept[row] else -1 for row in later]
+def _sent_ns(records: Records) -> IntArray:
+    """When the attempt was sent that answered; -1: not known, as of several attempts of the warm-up, without rows."""
+    several = np.flatnonzero((records.label("tries") > 1) & (records["phase"] != Phase.ATTEMPT))
+    attempts = np.flatnonzero(records["phase"] == Phase.ATTEMPT)
+    of = np.stack([records["query_id"], records["sample_ix"], records.label("attempt")], axis=1)
+    sent: IntArray = records["sent_ns"].copy()
+    place = dict(zip(map(tuple, of[attempts].tolist()), records["sent_ns"][attempts].tolist(), strict=True))
+    warm = (records["phase"][several] == Phase.WARMUP).tolist()
+    sent[several] = [-1 if w else place.get(tuple(key), -1) for w, key in zip(warm, of[several].tolist(), strict=True)]
     return sent
 
 
@@ -135,20 +169,39 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     )
     theirs = None if why else float(grown.sum())
     ours = _ours(what, records)
+    why = why or ("" if ours is not None else "not every answer says how many")
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
-    if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
-        return Book("successful requests", theirs, succeeded)
+    if what == "requests" and theirs not in (None, ours):
+        sent = _requests(records, records["sent_ns"] != -1)
+        if theirs == sent:  # some engines count what was dropped before it had an answer
+            return Book("requests, dropped ones among them", theirs, sent)
+        if theirs == succeeded:  # some count nothing else
+            return Book("successful requests", theirs, succeeded)
+    if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
+        why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
+
+
+def _unanswered(records: Records) -> int:
+    """Attempts that were sent and came to no good end: given up, cancelled, lost to a hedge, refused, broken off."""
+    single = (records["phase"] == Phase.ATTEMPT) | (records.label("tries") < 2)
+    return int((single & ~records.ok & (records["sent_ns"] != -1)).sum())
 
 
 def _ours(what: str, records: Records) -> int | None:
     """What the server should have counted, attempts and warm-up included; None: not every answer says so."""
-    attempt, tries, came = records["phase"] == Phase.ATTEMPT, records.label("tries"), records["headers_ns"] != -1
     if what == "requests":
-        made = np.where(tries > 1, tries, came)[~attempt].sum()
-        return int(made) - int((attempt & ~came).sum())
-    counts = records["n_in" if what == "prompt tokens" else "n_out"][~attempt]
+        return _requests(records, records["headers_ns"] != -1)
+    attempt = records["phase"] == Phase.ATTEMPT
+    column, source = ("n_in", "n_in_from") if what == "prompt tokens" else ("n_out", "tokens_from")
+    counts = np.where(records[source] == TokensFrom.PLAN, -1, records[column])[~attempt]  # what nobody counted
     return None if (counts[records.ok[~attempt]] < 0).any() else int(counts[counts > 0].sum())
+
+
+def _requests(records: Records, came: BoolArray) -> int:
+    """What was sent, attempts and warm-up included, and ``came``; of several attempts of the warm-up all did."""
+    attempt, tries = records["phase"] == Phase.ATTEMPT, records.label("tries")
+    return int(np.where(tries > 1, tries, came)[~attempt].sum()) - int((attempt & ~came).sum())
 
 
 def summary(course: Course) -> dict[str, float | None]:
@@ -158,7 +211,7 @@ def summary(course: Course) -> dict[str, float | None]:
     if not len(values):
         return {}
     if course.kind == "counter":
-        seconds = float((course.end_ns[known] - course.begin_ns[known]).sum() / 1e9)
+        seconds = float(course.seconds[known].sum())
         total = float(values.sum())
         return {"total": total, "per_s": total / seconds if seconds > 0 else None}
     middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan

@@ -78,6 +78,18 @@ def drip(to: BaseHTTPRequestHandler) -> None:
         time.sleep(0.2)
 
 
+def no_end_of_head(to: BaseHTTPRequestHandler) -> None:
+    for _ in range(30):
+        to.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.1)
+
+
+def chatter(to: BaseHTTPRequestHandler) -> None:
+    to.send_response(500, "\x1b[31m" + "A" * 10_000)
+    to.send_header("Content-Length", "0")
+    to.end_headers()
+
+
 def endless(to: BaseHTTPRequestHandler) -> None:
     to.send_response(200)
     to.end_headers()
@@ -89,6 +101,9 @@ def endless(to: BaseHTTPRequestHandler) -> None:
     ("answer", "reason"),
     [
         (drip, "no whole page within 1 s"),
+        (no_end_of_head, "no whole page within 1 s"),
+        (chatter, "^it answered 500 \ufffd\\[31mA{60,80}…$"),
+        (said(b'{"model_stats": [{"name": "m", "inference_count": 1' + b"0" * 400 + b"}]}"), "can't be read"),
         (said(b"gone\n", 404), "it answered 404"),
         (said(b"", 302, Location="http://127.0.0.1:1/metrics"), "it answered 302"),
         (said(b"<html><body>Sign in</body></html>"), "it is HTML"),
@@ -185,6 +200,35 @@ def test_auto_takes_the_servers_own_pages_and_no_other_servers() -> None:
         found, alone = closed(opened(spec)), closed(opened({**spec, "auto": [url]}))
     assert found == [own, exporter]
     assert alone == [beside, exporter]  # the target shows nothing: whatever serves there is taken
+
+
+BORN = b"""vllm:request_success_total 7
+vllm:request_success_created 1795469092.357717
+process_start_time_seconds 1795469080.11
+"""
+
+
+def test_a_page_that_was_named_is_not_taken_once_more_by_auto() -> None:
+    """It is known by when its series were begun, whichever way leads to it; a replica's were begun at another time."""
+    replica = BORN.replace(b"357717", b"357718")
+    with pages(said(BORN)) as own, pages(said(BORN)) as proxy, pages(said(replica)) as other:
+        named = {"name": "a", "url": proxy, "where": proxy}
+        spec = {"pages": [named], "pids": [], "auto": [own], "places": ["/metrics"]}
+        alone, both = closed(opened(spec)), closed(opened({**spec, "auto": [other]}))
+    assert alone == [proxy]
+    assert both == [proxy, other]
+
+
+def test_one_process_under_two_names_is_an_error_and_its_twin_of_another_start_is_not(tmp_path: Path) -> None:
+    twin = BORN.replace(b"080.11", b"080.12")
+    with pages(said(BORN)) as own, pages(said(BORN)) as proxy, pages(said(twin)) as other:
+        words = ["run", *LOAD, "--server-metrics", f"a={own}", "--server-metrics", f"b={other}"]
+        again = ["--server-metrics", f"c={proxy}", "--server-metrics", "d=http://127.0.0.1:9"]
+        done = plimsoll_here(*words, *again, "--out", "r", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a and c are pages of one process: all that it counts would count twice" in done.stderr
+    assert "d: http://127.0.0.1:9/metrics gave no metrics" in done.stderr
+    assert done.stderr.count("pages of one process") == 1
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -363,22 +407,37 @@ def test_wrong_flags_are_errors_together(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
-def test_a_secret_in_an_address_is_nowhere(tmp_path: Path) -> None:
+def test_a_secret_in_an_address_is_nowhere_though_the_page_repeats_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[str] = []
 
     def answer(to: BaseHTTPRequestHandler) -> None:
         heard.append(f"{to.path} {to.headers['Authorization']}")
-        said(PAGE if len(heard) != 2 else b"<html>")(to)
+        echo = f'echo{{of="{to.path}",user="{to.headers["Authorization"]}",key="sk-of-the-target-0815"}} 1\n'.encode()
+        said(PAGE + echo if len(heard) != 2 else b"<html>")(to)
 
+    monkeypatch.setenv("PLIMSOLL_API_KEY", "sk-of-the-target-0815")
     with server("--model", "scripted") as held, pages(answer) as url:
         secret = url.replace("http://", "http://scout:hunter2secret@") + "?api_key=abcdef0123456789"
         done = plimsoll("run", *LOAD, "--url", held.url, "--server-metrics", secret, "--out", "r", cwd=tmp_path)
     assert done.returncode in (0, 4), done.stderr  # 4: the host was busy
     assert heard[0] == "/metrics?api_key=abcdef0123456789 Basic c2NvdXQ6aHVudGVyMnNlY3JldA=="
     written = [path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()]
-    for text in [*written, done.stdout.encode(), done.stderr.encode()]:
-        for secret in (b"hunter2secret", b"abcdef0123456789", b"scout"):
-            assert secret not in text
+    unpacked = [str(pq.read_table(path).to_pydict()).encode() for path in (tmp_path / "r").glob("server.parquet")]
+    assert b"echo" in unpacked[0]
+    for text in [*written, *unpacked, done.stdout.encode(), done.stderr.encode()]:
+        for part in (b"hunter2secret", b"abcdef0123456789", b"scout", b"c2NvdXQ6aHVudGVyMnN", b"sk-of-the-target"):
+            assert part not in text
+
+
+def test_half_a_character_in_a_name_costs_no_samples(tmp_path: Path) -> None:
+    stats = b'{"model_stats": [{"name": "\\ud800", "inference_count": 5, "execution_count": 2}]}'
+    with server("--model", "scripted") as held, pages(said(stats)) as url:
+        done = plimsoll("run", *LOAD, "--url", held.url, "--server-metrics", url, "--out", "r", cwd=tmp_path)
+    assert "can't be read" not in done.stdout
+    labels = pq.read_table(tmp_path / "r/server.parquet").column("labels").to_pylist()
+    assert '{"model": "?", "version": ""}' in labels
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
@@ -28,7 +28,11 @@ from plimsoll.harness.series.ledger import differences
 from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, sample
 from plimsoll.slo.comparison.quantity import Quantity
 from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.records.records import Records
 from plimsoll.slo.validity.mixed import assess_run
+
+if TYPE_CHECKING:
+    from plimsoll.slo.server.server_side import ServerSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +239,21 @@ def _measured(
                 directory=str(item.folder),
                 plan=str(sealed.manifest.get("plan_fingerprint", "")),
                 within=within,
+                side=_said(sealed, records) if any(one.of_server for one in quantities) else None,
             )
         )
         started.append(int(sealed.manifest.get("t0_wall_ns", 0)))
         alike.append((str(item.folder), likeness(sealed.scenario, sealed.manifest)))
     return Read(Arm(side.name, tuple(runs)), tuple(like for _, like in alike), limits, tuple(started)), errors
+
+
+def _said(sealed: Sealed, records: Records) -> ServerSide | None:
+    """What the server said of itself in a run; None: nobody asked, or what it said can't be read."""
+    from plimsoll.harness.sealing.samples_file import server_of
+    from plimsoll.slo.server.server_side import server_side
+
+    served, _ = server_of(sealed.directory.path, sealed.manifest)
+    return None if served is None else server_side(served, records)
 
 
 def _opened(folder: Path) -> Sealed:

@@ -106,3 +106,32 @@ def test_spans_in_a_circle_and_very_many_of_them_end() -> None:
 def test_what_is_wrong_with_a_file_is_said_with_its_line(data: bytes, said: str) -> None:
     with pytest.raises(SpansError, match=said):
         read(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 1_000_000,
+        b"[" * 1_000_000 + b"]" * 1_000_000,
+        otlp() + b"\n" + b'{"a":' * 1_000_000,
+        otlp(span("ab" * 16, "a", "", "work", 0, 9)).replace(f'"{T0 + 9}"'.encode(), b"1e999"),
+        otlp(span("ab" * 16, "v", "", "w", 0, 9, **VLLM)).replace(b"0.25", b"1e308"),
+        otlp(span("ab" * 16, "v", "", "w", 0, 9, **VLLM)).replace(b"0.25", b"1" + b"0" * 400),
+    ],
+)
+def test_depths_and_numbers_without_end_are_errors_and_no_tracebacks(data: bytes) -> None:
+    with pytest.raises(SpansError, match="Give"):
+        read(data)
+
+
+def test_ids_that_stand_there_many_times_chains_and_cycles_end() -> None:
+    """Ten levels of ten spans of one id each would be ten thousand million paths."""
+    many = [
+        span("ab" * 16, str(at), str(at - 1) if at else "", f"s{at}", at, 99) for at in range(10) for _ in range(10)
+    ]
+    chain = [span("cd" * 16, str(at), str(at - 1), "x" * 9_000, at, 10**400) for at in range(5_000)]
+    cycle = [span("ef" * 16, str(at), str((at + 1) % 3), "c", at, 99) for at in range(3)]
+    found = [stages(trace) for trace in read(otlp(*many, *chain, *cycle)).values()]
+    assert [len(text.split(", ")) for text in found] == [MOST, MOST, 1]
+    assert max(map(len, found)) < 150_000
+    assert found[2] == ""

@@ -47,6 +47,17 @@ def test_an_address_of_traces_is_refused_where_there_are_none_and_where_it_names
     assert f"http://jaeger/trace/{found['latency'][0]['trace_id']}" in (run / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "address", ["http://me:hunter2-hunter2@jaeger/{trace_id}", "http://j/{trace_id}?token=hunter2-hunter2"]
+)
+def test_an_address_of_traces_with_a_credential_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    run = sealed_run(tmp_path / "r")
+    with pytest.raises(HarnessFault, match="it holds a credential") as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, trace_url=address)
+    assert "hunter2" not in str(caught.value.errors)
+    assert not (run / "report.json").exists()
+
+
 def test_spans_are_the_stages_of_a_report_and_those_of_another_run_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

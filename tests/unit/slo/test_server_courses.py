@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.slo.comparison.arms import sample
+from plimsoll.slo.comparison.quantity import QuantityError, parse_all
+from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.records import Phase, Status, from_columns
 from plimsoll.slo.server import served as table
 from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.courses import Course, courses
 from plimsoll.slo.server.served import Asked, Block, Gap, Origin, Served, Track
-from plimsoll.slo.server.server_side import summary
+from plimsoll.slo.server.server_side import ServerSide, energy_of, server_side, summary
 
 S = 1_000_000_000
 
@@ -48,6 +52,23 @@ def test_two_ranks_with_forty_waiting_each_have_eighty_waiting() -> None:
     )
     assert summary(found["server.queue"])["max"] == 80
     assert found["server.kv_usage"].values.tolist() == [0.1, 0.8, 0.9]
+
+
+@pytest.mark.parametrize("took_ns", [2_000_000, S // 3])
+def test_a_rate_is_of_the_time_that_passed_however_long_scrapes_take(took_ns: int) -> None:
+    """Windows from asking to the answer overlap by what a scrape takes; time passes once."""
+    origin = Origin("a", "http://a/metrics", S, S, 0)
+    sent = np.arange(11) * S
+    sources = {"a": Asked(origin, sent, sent + took_ns, sent + took_ns, np.full(11, 100.0))}
+    found = read([track("vllm:num_preemptions_total", [5.0 * at for at in range(11)])], sources)["server.preempted"]
+    assert summary(found)["per_s"] == pytest.approx(5.0)
+    assert summary(found.during(2 * S, 8 * S, 0))["per_s"] == pytest.approx(5.0)
+
+
+def test_a_rate_of_two_servers_that_are_asked_in_turns_is_the_sum_of_theirs() -> None:
+    sources = {"a": asked("a", 12), "b": asked("b", 12, late_ns=S // 2)}
+    counted = [track("vllm:num_preemptions_total", [5.0 * at for at in range(12)], source) for source in sources]
+    assert summary(read(counted, sources)["server.preempted"])["per_s"] == pytest.approx(10.0, rel=0.03)
 
 
 def test_means_are_weighted_by_count() -> None:
@@ -190,3 +211,86 @@ def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_pa
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="schema"):
         table.load(tmp_path / "other.parquet")
+
+
+def joules(name: str, *windows: tuple[float, float, float]) -> Course:
+    begin, end, values = (np.array(column) for column in zip(*windows, strict=True))
+    times = (begin * S).astype(np.int64), (end * S).astype(np.int64)
+    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1, times[0])
+
+
+def test_joules_of_the_run_are_shared_out_over_what_was_answered() -> None:
+    rows = from_columns(
+        5, due_ns=0, ready_ns=0, sent_ns=0, done_ns=4 * S, n_out=[10, 10, 30, 50, -1],
+        status=[Status.OK] * 4 + [Status.TIMEOUT],
+    )  # fmt: skip
+    gpu = joules("gpu.energy", (-1, 1, 100.0), (1, 3, 200.0), (3, 5, 80.0))
+    found = energy_of({"gpu.energy": gpu, "host.energy": joules("host.energy", (0, 4, 10.0))}, rows, 4 * S)
+    assert found is not None
+    assert found.joules == pytest.approx(50 + 200 + 40 + 10)  # what lies within 0 to 4 s
+    assert (found.names, found.requests, found.tokens) == (("gpu.energy", "host.energy"), 4, 100)
+    untold = from_columns(1, due_ns=0, ready_ns=0, sent_ns=0, done_ns=4 * S, n_out=-1)
+    alone = energy_of({"gpu.energy": gpu}, untold, 4 * S)
+    assert alone is not None
+    assert alone.tokens is None
+    assert energy_of({"gpu.energy": joules("gpu.energy", (0, 2, 9.0), (2, 4, np.nan))}, rows, 4 * S) is None
+    assert energy_of({}, rows, 4 * S) is None
+
+
+def test_a_comparison_takes_what_the_server_says_as_one_number_of_a_run_and_nothing_that_is_unknown() -> None:
+    asked_for = parse_all(["max(server.queue)", "rate(server.preempted) 10%", "mean(host.rss)", "max(gpu.power)"])
+    tracks = [
+        track("vllm:num_requests_waiting", [0, 4, 7, 1]),
+        track("vllm:num_preemptions_total", [0, 0, 6, 8]),
+        track("process_resident_memory_bytes", [5, 5, None, 5]),
+    ]
+    found = {name: one.during(0, 2 * S, S) for name, one in read(tracks).items()}
+    side = ServerSide(Served({}, ()), found, {}, (), ())
+    rows = from_columns(1, due_ns=0, ready_ns=0, sent_ns=0, done_ns=2 * S)
+    readings = sample(rows, asked_for, side=side).readings
+    assert readings["max(server.queue)"].value == 7
+    assert readings["rate(server.preempted)"].value == pytest.approx(8 / 3, rel=0.01)
+    assert np.isnan(readings["max(gpu.power)"].value)
+    assert np.isnan(sample(rows, asked_for).readings["max(server.queue)"].value)
+    with pytest.raises(QuantityError) as caught:
+        parse_all(["rate(server.queue)", "max(server.queue{class=chat})", "p99(server.queue)"])
+    assert len(caught.value.errors) == 3
+
+
+MS = 1_000_000
+
+
+def test_what_was_tried_twice_is_reconciled_by_what_went_over_the_wire() -> None:
+    """A request refused and sent again, and one whose first attempt was dropped unanswered: the server saw four."""
+    records = from_columns(
+        6,
+        query_id=[0, 1, 0, 0, 1, 1],
+        due_ns=0,
+        sent_ns=[0, 0, 0, 300 * MS, 0, 60 * MS],
+        headers_ns=[320 * MS, 80 * MS, 5 * MS, 320 * MS, -1, 80 * MS],
+        first_token_ns=[320 * MS, 80 * MS, -1, 320 * MS, -1, 80 * MS],
+        done_ns=400 * MS,
+        phase=[Phase.MEASURE] * 2 + [Phase.ATTEMPT] * 4,
+        status=[Status.OK, Status.OK, Status.REFUSED, Status.OK, Status.CANCELLED, Status.OK],
+    ).labelled(LabelTable.of({"tries": [2] * 6, "attempt": [1, 1, 0, 1, 0, 1]}))
+    said = [
+        track("reference_requests_total", [0, 4, 4], outcome="ok"),
+        track("reference_ttft_seconds_sum", [0, 0.03, 0.03]),
+        track("reference_ttft_seconds_count", [0, 2, 2]),
+    ]
+    found = server_side(Served({"a": asked("a", 3)}, tuple(said)), records)
+    assert [(book.what, book.difference) for book in found.books] == [("requests, dropped ones among them", 0)]
+    assert found.first_token is not None
+    assert (found.first_token.theirs_ns, found.first_token.ours_ns) == (15 * MS, 20 * MS)
+
+
+def test_a_series_that_comes_back_after_a_restart_tells_of_no_second_one() -> None:
+    """A new process shows a counter with labels once it has counted something: one sample later than its start."""
+    tracks = (
+        track("process_start_time_seconds", [100, 100, 200, 200, 200]),
+        track("vllm:request_success_total", [10, 90, None, 32, 50], model_name="m"),
+        track("vllm:request_success_created", [100, 100, None, 201, 201], model_name="m"),
+    )
+    found, restarts = courses(Served({"a": asked("a", 5)}, tracks))
+    assert len(restarts) == 1
+    assert found["server.requests"].values[1:].tolist() == [80, pytest.approx(np.nan, nan_ok=True), 32, 18]
