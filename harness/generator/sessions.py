@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import heapq
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -147,6 +149,18 @@ def _of_chunks(body: bytes) -> str | None:
         return None
 
 
+def _is_over(attributes: bytes) -> bool:
+    """Whether a cookie with these attributes is deleted by being set; of both, Max-Age counts (RFC 6265)."""
+    pairs = (one.partition(b"=") for one in attributes.lower().split(b";"))
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    try:
+        if b"max-age" in found:
+            return int(found[b"max-age"]) <= 0
+        return parsedate_to_datetime(found[b"expires"].decode()).timestamp() <= time.time()
+    except (KeyError, ValueError, OverflowError):
+        return False
+
+
 class Affinity:
     """What sends all turns of a session to one place: ``given`` is the scenario's, None for nothing. ``first``: what
     queries begin at on the wire.
@@ -178,8 +192,13 @@ class Affinity:
             return b"%s: %s\r\n" % (TOKEN, found[-1]) if found else before
         if self._how == "cookie":
             jar = dict(one.split(b"=", 1) for one in before[8:-2].split(b"; ") if b"=" in one)
-            given = (value.partition(b";")[0].strip() for name, value in headers if name.lower() == b"set-cookie")
-            jar |= dict(one.split(b"=", 1) for one in given if b"=" in one)
+            for _, value in (one for one in headers if one[0].lower() == b"set-cookie"):
+                pair, _, attributes = value.partition(b";")
+                key, equals, held = pair.strip().partition(b"=")
+                if equals and _is_over(attributes):
+                    jar.pop(key, None)
+                elif equals:
+                    jar[key] = held
             return b"cookie: %s\r\n" % b"; ".join(b"=".join(pair) for pair in jar.items()) if jar else b""
         return b""
 

@@ -100,14 +100,17 @@ def prepare(
     out: Path | None,
     command: Sequence[str] = (),
     calibrate_tokens: bool = False,
+    found: Sequence[str] = (),
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
-    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's.
+    ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's;
+    ``found``: what is wrong with the flags that are not of the scenario.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
-    promises, errors = read_promises(asked)
+    promises, problems = read_promises(asked)
+    errors = [*found, *problems]
     if asked.any_objective:
         flags = {**flags, "objectives": promises.texts}
     scenario = None

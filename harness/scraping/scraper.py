@@ -22,6 +22,7 @@ from plimsoll.harness.scraping.samples_writer import Writer
 from plimsoll.harness.scraping.sources import Page, Process, Sample, Source, Unread
 from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.secrecy.secrets import learn_target, query_values, url_secrets
+from plimsoll.harness.wire.exposition import Written
 from plimsoll.slo.server.canonical import Reading, engines, meanings
 
 #: A scrape takes at most this share of its period.
@@ -78,26 +79,52 @@ def opened(spec: Mapping[str, Any]) -> list[tuple[str, Source]]:
     """The sources that were asked for by name, and of ``auto`` every place that shows metrics that are known."""
     tls = spec.get("ca_file"), spec.get("verify", True)
     found: list[tuple[str, Source]] = [(one["name"], Page(one["url"], one["where"], *tls)) for one in spec["pages"]]
+    named = [_read(page) for _, page in found] if spec["auto"] else []
     found += [(f"pid-{pid}", Process(pid)) for pid in spec["pids"]]
-    return found + _shown(spec["auto"], spec["places"], tls)
+    return found + _shown(spec["auto"], spec["places"], tls, named)
 
 
-def _shown(urls: Sequence[str], places: Sequence[str], tls: tuple[str | None, bool]) -> list[tuple[str, Source]]:
-    """Every place that shows metrics that are known. Where the target shows how it serves by itself, another server on
-    its host is none of its own, but what tells of the host's GPUs is.
+def _read(source: Source) -> Mapping[Written, float]:
+    """What it says, nothing if it says nothing."""
+    try:
+        return source.read(_LAST_PATIENCE_S).values
+    except Unread:
+        return {}
+
+
+def one_process(one: Mapping[Written, float], other: Mapping[Written, float]) -> bool:
+    """Whether two pages count the same things of one process: series that were begun at the same microsecond."""
+    ours, theirs = (
+        {at for at in values.items() if at[0][0].endswith(("_created", "process_start_time_seconds"))}
+        for values in (one, other)
+    )
+    begun = any(family.endswith("_created") for (family, _), _ in ours & theirs)
+    started = [{at for at in found if not at[0][0].endswith("_created")} for found in (ours, theirs)]
+    return begun and started[0] == started[1]
+
+
+def _shown(
+    urls: Sequence[str],
+    places: Sequence[str],
+    tls: tuple[str | None, bool],
+    named: Sequence[Mapping[Written, float]],
+) -> list[tuple[str, Source]]:
+    """Every place that shows metrics that are known, and not those of a page that was named. Where the target shows how
+    it serves by itself, another server on its host is none of its own, but what tells of the host's GPUs is.
     """
     found: list[tuple[str, Source]] = []
     serving: set[str] = set()
     taken: set[tuple[str, frozenset[str]]] = set()  # some show one page at any path
     for where, own in _candidates(urls, places).items():
         page, at = Page(where, where, *tls), urlsplit(where)
-        try:
-            families = frozenset(name for name, _ in page.read(_LAST_PATIENCE_S).values)
-        except Unread:
-            families = frozenset()
+        values = _read(page)
+        families = frozenset(name for name, _ in values)
         known = [meant for family in families for meant in _means(family)]
         serves = {engine for engine, reading in known if reading.name.startswith("server.")}
-        if known and (own or not (serves and serving)) and (at.netloc, families) not in taken:
+        if any(one_process(values, one) for one in named):
+            serving |= serves
+            page.close()
+        elif known and (own or not (serves and serving)) and (at.netloc, families) not in taken:
             taken.add((at.netloc, families))
             serving |= serves - {"triton_statistics"}  # Triton's metrics are on another port
             found.append((at.netloc + at.path.removesuffix("/metrics"), page))
@@ -133,14 +160,19 @@ def main(stdin: IO[str], stdout: IO[str]) -> None:
     learn(secret for page in spec["pages"] for secret in url_secrets(page["url"]) | query_values(page["url"]))
     writer = Writer(spec["file"])
     sources = opened(spec)
-    loops = []
-    said = []
+    loops: list[Loop] = []
+    said, twice = [], []
+    pages: dict[str, Mapping[Written, float]] = {}
     for number, (name, source) in enumerate(sources):
         writer.source(number, name, source.where, spec["period_s"])
         loops.append(loop := Loop(number, source, spec["period_s"], writer))
-        if loop.ask(_LAST_PATIENCE_S) is None:
+        sample = loop.ask(_LAST_PATIENCE_S)
+        if sample is None:
             said.append({"name": name, "where": source.where, "reason": writer.last_reason})
-    print(json.dumps({"sources": len(sources), "failed": said}), file=stdout, flush=True)
+            continue
+        twice += [[before, name] for before, values in pages.items() if one_process(values, sample.values)]
+        pages[name] = sample.values
+    print(json.dumps({"sources": len(sources), "failed": said, "twice": twice}), file=stdout, flush=True)
     for loop in loops:
         loop.start()
     stdin.readline()

@@ -143,6 +143,11 @@ class Scraping(Watcher):
             "Give the address of the page, or leave it out"
             for one in said["failed"]
         ]
+        errors += [
+            f"--server-metrics: {one} and {other} are pages of one process: all that it counts would count twice. "
+            "Nothing was sent. Leave one of them out"
+            for one, other in said["twice"]
+        ]
         if self._asked.auto and not said["sources"]:
             errors.append(
                 "--server-metrics auto: the target shows no metrics at any place that is known. Nothing was sent. "

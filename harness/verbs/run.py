@@ -145,14 +145,11 @@ def run(
     }  # fmt: skip
     served = bool(server_metrics or server_pid)
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate, served=served)
-    if problems := one_on_stdout(format or [], json_, quiet):
-        raise HarnessFault(problems)
     staff, problems = staff_of(
         live, locust_master, expect_workers, locust_wait, locust_web, leave_rows, (server_metrics, server_pid)
     )
-    if problems:
-        raise HarnessFault(problems)
-    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
+    found = [*one_on_stdout(format or [], json_, quiet), *problems]
+    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens, found=found)
     if leave_rows:
         from plimsoll.harness.distributed.left import check
 
@@ -236,9 +233,8 @@ def replay(
     staff, problems = staff_of(
         live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
     )
-    if problems := [*one_on_stdout(format or [], json_, quiet), *problems]:
-        raise HarnessFault(problems)
-    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens)
+    found = [*one_on_stdout(format or [], json_, quiet), *problems]
+    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens, found=found)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 

@@ -104,7 +104,7 @@ class BookPart(BaseModel, frozen=True, extra="forbid"):
     theirs: float | None
     ours: int | None
     difference: float | None = Field(default=None, description="theirs less ours; null: one of them is not known")
-    why: str = Field(default="", description="why it is not known")
+    why: str = Field(default="", description="why it is not known, or may differ")
 
 
 class FirstTokenPart(BaseModel, frozen=True, extra="forbid"):
@@ -207,7 +207,7 @@ def by_bucket(course: Course, edges: IntArray) -> list[Number]:
     """
     known = course.known
     values, weights = course.values, course.weights
-    spans = np.maximum(course.end_ns - course.begin_ns, 1) / 1e9
+    spans = np.maximum(course.seconds, 1e-9)
     rates = values / spans if course.kind == "counter" else values
     place = np.searchsorted(edges, course.end_ns, side="right") - 1
     after = np.searchsorted(course.end_ns, (edges[:-1] + edges[1:]) / 2)
@@ -309,7 +309,7 @@ def _restarted(part: ServerPart) -> list[str]:
 
 def _differs(book: BookPart) -> str:
     found = book.difference or 0.0
-    why = "others use it, or it counts what we do not" if found > 0 else "some of ours it does not count"
+    why = book.why or ("others use it, or it counts what we do not" if found > 0 else "some of ours it does not count")
     return (
         f"{book.what}: the server counts {units.count(book.theirs or 0)}, we count {units.count(book.ours or 0)}: "
         f"{units.count(abs(found))} {'more' if found > 0 else 'fewer'} ({why})"
@@ -317,10 +317,11 @@ def _differs(book: BookPart) -> str:
 
 
 def server_warnings(part: ServerPart | None) -> list[str]:
-    """What to know before anything of a run is quoted: a restart, and books that differ."""
+    """What to know before anything of a run is quoted: a restart, an end before the run's, and books that differ."""
     if part is None:
         return []
-    return [*_restarted(part), *(_differs(book) for book in part.books if book.difference)]
+    cut = [f"the server's books are not known: {book.why}" for book in part.books if "last asked" in book.why]
+    return [*_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
 
 
 def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:

@@ -62,7 +62,7 @@ def _read(reading: Reading, made: Recording) -> None:
     if reading.names.cumulative is None and made.knows("session") and not reading.errors:
         if len(told) != 1:
             what = "say both history and delta" if told else "do not say whether a length contains the turns before it"
-            raise ValueError(f"its sessions {what}. Give columns: {{cumulative: true}}, or false.")
+            raise ValueError(f"its sessions {what}. Give columns.cumulative (--column cumulative=true), true or false.")
         made.cumulative = told.pop()
 
 

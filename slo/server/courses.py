@@ -26,6 +26,7 @@ _ONE_VOICE = ("host.", "gpu.")
 class Course:
     """One name over the run. Each value is somewhere in ``begin_ns`` to ``end_ns``, since t0: of a gauge it is what was
     read then, of a counter what it grew by, of a mean the mean of ``weights`` events; NaN: unknown, or of no events.
+    ``since_ns``: the end of the value before. Samples take time, so windows overlap; from end to end they do not.
     """
 
     name: str
@@ -38,16 +39,24 @@ class Course:
     families: tuple[str, ...]
     sources: tuple[str, ...]
     n_series: int
+    since_ns: IntArray
 
     def during(self, start_ns: int, end_ns: int, patience_ns: int) -> Course:
         """What has some of its time in this span; unknown where the last sample came more than this before its end."""
         there = (self.end_ns > start_ns) & (self.begin_ns <= end_ns)
-        times, held = [self.begin_ns[there], self.end_ns[there]], [self.values[there], self.weights[there]]
+        times = [one[there] for one in (self.begin_ns, self.end_ns, self.since_ns)]
+        held = [self.values[there], self.weights[there]]
         last = int(self.end_ns.max(initial=start_ns))
         if last < end_ns - patience_ns:
-            times = [np.append(times[0], last), np.append(times[1], end_ns)]
+            times = [np.append(one, at) for one, at in zip(times, (last, end_ns, last), strict=True)]
             held = [np.append(one, np.nan) for one in held]
-        return replace(self, begin_ns=times[0], end_ns=times[1], values=held[0], weights=held[1])
+        return replace(self, begin_ns=times[0], end_ns=times[1], since_ns=times[2], values=held[0], weights=held[1])
+
+    @property
+    def seconds(self) -> FloatArray:
+        """How long each window is: together no longer than the time that passed."""
+        found: FloatArray = (self.end_ns - self.since_ns) / 1e9
+        return found
 
     @property
     def unknown(self) -> BoolArray:
@@ -140,14 +149,22 @@ def _host(name: str, asked: Asked) -> str:
 def _restarted(source: str, asked: Asked, tracks: Sequence[Track]) -> BoolArray:
     """Between which samples of a source, each with the one before it, its process began anew."""
     found = np.zeros(len(asked.sent_ns), bool)
+    between: list[tuple[int, int]] = []
     for track in tracks:
         if track.source != source:
             continue
         changed = np.diff(track.values)
         if track.name == STARTED or track.family.endswith("_created"):
-            found[track.at[1:][np.abs(changed) > 1]] = True
+            anew = np.abs(changed) > 1
         elif track.family in _growing():
-            found[track.at[1:][changed < 0]] = True
+            anew = changed < 0
+        else:
+            continue
+        between += zip((track.at[:-1][anew] + 1).tolist(), track.at[1:][anew].tolist(), strict=True)
+    for first, last in sorted(between, key=lambda one: one[1] - one[0]):
+        # A series that comes back some samples after a restart tells of that one, not of another.
+        if not found[first : last + 1].any():
+            found[last] = True
     return found
 
 
@@ -202,14 +219,14 @@ def _across(values: FloatArray, across: Across) -> FloatArray:
 def _grown(tracks: Iterable[Track], n: int, restarted: BoolArray) -> FloatArray:
     """What all series together grew by since the sample before: NaN at the first, and where one fell.
 
-    A series that appears later began at 0, because its process was there; one that is left out for a while stands
-    still.
+    A series that appears later began at 0, because its process was there, and so does one that comes back after a
+    restart; one that is left out for a while stands still.
     """
-    grown = np.zeros(n)
+    grown, life = np.zeros(n), np.cumsum(restarted)
     for track in tracks:
         values = _at(track, n)
         last = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(n)))
-        held = np.where(last >= 0, values[last], 0.0)
+        held = np.where((last >= 0) & (life[last] == life), values[last], 0.0)
         grown[1:] += np.diff(held)
     grown[restarted] = np.nan
     grown[:1] = np.nan
@@ -258,6 +275,7 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
         tuple(dict.fromkeys(track.family for one in voices for track in one.tracks)),
         tuple(one.source for one in voices),
         sum(len(one.tracks) for one in voices),
+        np.concatenate([begin[:1], ends[:-1]]),
     )  # fmt: skip
 
 

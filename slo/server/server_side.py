@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, TokensFrom
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -106,8 +106,8 @@ def energy_of(during: Mapping[str, Course], records: Records, last_ns: int) -> E
         return None
     joules = 0.0
     for one in counted:
-        inside = np.clip(one.end_ns, 0, last_ns) - np.clip(one.begin_ns, 0, last_ns)
-        joules += float((one.values * inside / np.maximum(one.end_ns - one.begin_ns, 1)).sum())
+        inside = np.clip(one.end_ns, 0, last_ns) - np.clip(one.since_ns, 0, last_ns)
+        joules += float((one.values * inside / np.maximum(one.end_ns - one.since_ns, 1)).sum())
     rows = records.measured()
     n_out = rows["n_out"][rows.ok]
     tokens = int(n_out.sum()) if len(n_out) and (n_out >= 0).all() else None
@@ -123,7 +123,7 @@ def _patience_ns(course: Course, served: Served) -> int:
 
 def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     """None where either says nothing, or where somebody may have been counted whom the other did not."""
-    sent, first = records["sent_ns"], records["first_token_ns"]
+    sent, first = _sent_ns(records), records["first_token_ns"]
     there = records.ok & (sent != -1) & (first != -1) & (records["phase"] != Phase.ATTEMPT)
     if course is None or not there.any() or course.unknown[1:].any():
         return None
@@ -132,6 +132,18 @@ def _first_token(course: Course | None, records: Records) -> FirstToken | None:
         return None
     theirs = float(np.average(course.values[known], weights=course.weights[known]))
     return FirstToken(theirs, float((first - sent)[there].mean()))
+
+
+def _sent_ns(records: Records) -> IntArray:
+    """When the attempt was sent that answered; -1: not known, as of several attempts of the warm-up, without rows."""
+    several = np.flatnonzero((records.label("tries") > 1) & (records["phase"] != Phase.ATTEMPT))
+    attempts = np.flatnonzero(records["phase"] == Phase.ATTEMPT)
+    of = np.stack([records["query_id"], records["sample_ix"], records.label("attempt")], axis=1)
+    sent: IntArray = records["sent_ns"].copy()
+    place = dict(zip(map(tuple, of[attempts].tolist()), records["sent_ns"][attempts].tolist(), strict=True))
+    warm = (records["phase"][several] == Phase.WARMUP).tolist()
+    sent[several] = [-1 if w else place.get(tuple(key), -1) for w, key in zip(warm, of[several].tolist(), strict=True)]
+    return sent
 
 
 def _absent(engine: Engine, reading: Reading) -> str:
@@ -145,23 +157,51 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     first_ns = int(records["sent_ns"][records["sent_ns"] != -1].min(initial=0))
     begun = len(course.begin_ns) > 1 and course.begin_ns[0] < first_ns
     grown = course.values[1:]
-    theirs = None if not begun or np.isnan(grown).any() else float(grown.sum())
-    why = "" if theirs is not None else "it restarted" if begun else "it was first asked after the first request"
+    asked_ns = int(course.end_ns.max(initial=0))
+    why = (
+        "it was first asked after the first request"
+        if not begun
+        else "it restarted"
+        if np.isnan(grown).any()
+        else f"it was last asked at {asked_ns / 1e9:.2f} s, before the last answer"
+        if asked_ns < records["done_ns"].max(initial=0)
+        else ""
+    )
+    theirs = None if why else float(grown.sum())
     ours = _ours(what, records)
+    why = why or ("" if ours is not None else "not every answer says how many")
     succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
-    if what == "requests" and theirs != ours and theirs == succeeded:  # some engines count nothing else
-        return Book("successful requests", theirs, succeeded)
+    if what == "requests" and theirs not in (None, ours):
+        sent = _requests(records, records["sent_ns"] != -1)
+        if theirs == sent:  # some engines count what was dropped before it had an answer
+            return Book("requests, dropped ones among them", theirs, sent)
+        if theirs == succeeded:  # some count nothing else
+            return Book("successful requests", theirs, succeeded)
+    if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
+        why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
+
+
+def _unanswered(records: Records) -> int:
+    """Attempts that were sent and came to no good end: given up, cancelled, lost to a hedge, refused, broken off."""
+    single = (records["phase"] == Phase.ATTEMPT) | (records.label("tries") < 2)
+    return int((single & ~records.ok & (records["sent_ns"] != -1)).sum())
 
 
 def _ours(what: str, records: Records) -> int | None:
     """What the server should have counted, attempts and warm-up included; None: not every answer says so."""
-    attempt, tries, came = records["phase"] == Phase.ATTEMPT, records.label("tries"), records["headers_ns"] != -1
     if what == "requests":
-        made = np.where(tries > 1, tries, came)[~attempt].sum()
-        return int(made) - int((attempt & ~came).sum())
-    counts = records["n_in" if what == "prompt tokens" else "n_out"][~attempt]
+        return _requests(records, records["headers_ns"] != -1)
+    attempt = records["phase"] == Phase.ATTEMPT
+    column, source = ("n_in", "n_in_from") if what == "prompt tokens" else ("n_out", "tokens_from")
+    counts = np.where(records[source] == TokensFrom.PLAN, -1, records[column])[~attempt]  # what nobody counted
     return None if (counts[records.ok[~attempt]] < 0).any() else int(counts[counts > 0].sum())
+
+
+def _requests(records: Records, came: BoolArray) -> int:
+    """What was sent, attempts and warm-up included, and ``came``; of several attempts of the warm-up all did."""
+    attempt, tries = records["phase"] == Phase.ATTEMPT, records.label("tries")
+    return int(np.where(tries > 1, tries, came)[~attempt].sum()) - int((attempt & ~came).sum())
 
 
 def summary(course: Course) -> dict[str, float | None]:
@@ -171,7 +211,7 @@ def summary(course: Course) -> dict[str, float | None]:
     if not len(values):
         return {}
     if course.kind == "counter":
-        seconds = float((course.end_ns[known] - course.begin_ns[known]).sum() / 1e9)
+        seconds = float(course.seconds[known].sum())
         total = float(values.sum())
         return {"total": total, "per_s": total / seconds if seconds > 0 else None}
     middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan

@@ -92,7 +92,7 @@ def _statistic(objective: Objective, course: Course) -> tuple[float, float, floa
         return float(values.min()), -math.inf, float(values.min())
     if objective.statistic == "mean":
         return float(np.average(values, weights=weights)) if weights.sum() else math.nan, -math.inf, math.inf
-    spans = (course.end_ns - course.begin_ns) / 1e9
+    spans = course.seconds
     total = float(values.sum())
     return total / max(float(spans[known].sum()), 1e-9), total / max(float(spans.sum()), 1e-9), math.inf
 

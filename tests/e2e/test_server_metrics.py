@@ -202,6 +202,35 @@ def test_auto_takes_the_servers_own_pages_and_no_other_servers() -> None:
     assert alone == [beside, exporter]  # the target shows nothing: whatever serves there is taken
 
 
+BORN = b"""vllm:request_success_total 7
+vllm:request_success_created 1795469092.357717
+process_start_time_seconds 1795469080.11
+"""
+
+
+def test_a_page_that_was_named_is_not_taken_once_more_by_auto() -> None:
+    """It is known by when its series were begun, whichever way leads to it; a replica's were begun at another time."""
+    replica = BORN.replace(b"357717", b"357718")
+    with pages(said(BORN)) as own, pages(said(BORN)) as proxy, pages(said(replica)) as other:
+        named = {"name": "a", "url": proxy, "where": proxy}
+        spec = {"pages": [named], "pids": [], "auto": [own], "places": ["/metrics"]}
+        alone, both = closed(opened(spec)), closed(opened({**spec, "auto": [other]}))
+    assert alone == [proxy]
+    assert both == [proxy, other]
+
+
+def test_one_process_under_two_names_is_an_error_and_its_twin_of_another_start_is_not(tmp_path: Path) -> None:
+    twin = BORN.replace(b"080.11", b"080.12")
+    with pages(said(BORN)) as own, pages(said(BORN)) as proxy, pages(said(twin)) as other:
+        words = ["run", *LOAD, "--server-metrics", f"a={own}", "--server-metrics", f"b={other}"]
+        again = ["--server-metrics", f"c={proxy}", "--server-metrics", "d=http://127.0.0.1:9"]
+        done = plimsoll_here(*words, *again, "--out", "r", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a and c are pages of one process: all that it counts would count twice" in done.stderr
+    assert "d: http://127.0.0.1:9/metrics gave no metrics" in done.stderr
+    assert done.stderr.count("pages of one process") == 1
+
+
 def until(true: Callable[[], bool]) -> None:
     """Wait for it. Bounded at 20 s."""
     over = time.monotonic() + 20
@@ -256,6 +285,51 @@ def test_the_books_agree_over_retries_too(tmp_path: Path) -> None:
     found = reported(tmp_path / "r")
     assert found["names"]["server.failures"]["total"] > 20
     assert [one["difference"] for one in found["books"]] == [0, 0]
+
+
+def test_the_first_token_is_told_from_the_attempt_that_was_answered(tmp_path: Path) -> None:
+    """A wait between two attempts is neither the network nor anything that stands before the engine."""
+    scenario = {
+        "name": "again", "kind": "server", "params": {"rate": 20}, "stop": {"min_queries": 1, "min_duration": "3s"},
+        "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": 8}, "target": {"model": "scripted"},
+        "client": {"retry": {"on": [503], "max": 9, "backoff": "800ms..1s", "jitter": "none"}},
+    }  # fmt: skip
+    (tmp_path / "again.yaml").write_text(json.dumps(scenario))
+    with server("--model", "scripted", "--ttft", "10ms", "--fault", "error_rate=p:0.4,status:503") as held:
+        words = ["again.yaml", "--url", held.url, "--server-metrics", "auto", "--out", "r"]
+        done = plimsoll_here("run", *words, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = reported(tmp_path / "r")["first_token"]
+    assert found["between_ns"] < 200_000_000  # 400 ms and more, if the waits were in it
+
+
+def test_books_are_not_compared_once_nobody_asks(tmp_path: Path) -> None:
+    """The process that asks is killed in the middle: what the server counted after that is unknown."""
+    with server("--model", "scripted") as held:
+        words = ["run", *LOAD, "--duration", "5s", "--url", held.url, "--server-metrics", "auto", "--out", "r"]
+        with subprocess.Popen(
+            [*PLIMSOLL, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as run:
+            samples = tmp_path / "r" / "server.samples"
+            until(lambda: samples.is_file() and samples.read_bytes().count(b'"is":"sample"') >= 6)
+            (asker,) = [pid for pid in children(run.pid) if b"scraper" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(asker, signal.SIGKILL)
+            out = run.communicate(timeout=30)[0]
+        assert run.returncode in (0, 4)
+    books = reported(tmp_path / "r")["books"]
+    assert books
+    assert all(one["theirs"] is None and "last asked at" in one["why"] for one in books), books
+    assert "of ours it does not count" not in out
+    assert "the server's books are not known: it was last asked at" in out
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class Dying:
@@ -324,10 +398,13 @@ def test_what_gives_no_metrics_ends_the_run_before_it_begins(tmp_path: Path) -> 
 def test_wrong_flags_are_errors_together(tmp_path: Path) -> None:
     flags = ["--server-metrics", "localhost", "--server-pid", "4194305", "--rate", "0"]
     flags += ["--server-metrics", "a=http://h/x", "--server-metrics", "a=http://h/y"]
+    flags += ["--option", "traceparent=maybe", "--format", "csv", "--expect-workers", "2"]
     done = plimsoll_here("run", *flags, "--out", "r", cwd=tmp_path)
     assert done.returncode == 2
-    for what in ("number 1: not an address", "--server-pid 4194305", "two sources are called a"):
-        assert what in done.stderr
+    of_server = ("number 1: not an address", "--server-pid 4194305", "two sources are called a")
+    for what in (*of_server, "--rate: is 0", "traceparent: 'maybe'", "--format csv: no file", "--expect-workers: only"):
+        assert what in done.stderr, what
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_secret_in_an_address_is_nowhere_though_the_page_repeats_it(

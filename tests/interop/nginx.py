@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.slo.records.records import Status
@@ -30,7 +31,7 @@ pid {folder}/pid;
 error_log stderr warn;
 events {{ worker_connections 256; }}
 http {{
-    log_format ids '$status $http_x_request_id $bytes_sent $connection_requests $uri';
+    log_format ids '$status $http_x_request_id $bytes_sent $connection_requests $uri $http_traceparent';
     access_log {folder}/access.log ids;
     client_body_temp_path {folder}/t; proxy_temp_path {folder}/t; fastcgi_temp_path {folder}/t;
     uwsgi_temp_path {folder}/t; scgi_temp_path {folder}/t;
@@ -120,6 +121,27 @@ def test_each_attempt_of_a_client_that_tries_again_is_in_the_access_log(server: 
     for one in every:
         ids[int(one.rsplit("-", 2)[1])] += 1
     assert ids == names
+
+
+def test_the_trace_of_each_row_is_the_one_that_came(server: Server, tmp_path: Path) -> None:
+    """Attempts of one request are spans of one trace, each its own; of all traces the share that was asked for is
+    marked to be recorded.
+    """
+    server.afresh()
+    load = {"kind": "server", "params": {"rate": 40}, "stop": {"min_queries": 150, "min_duration": "2s"}}
+    whole = get(**load, client={"retry": {"on": [503], "max": 2, "backoff": "20ms..200ms"}})
+    whole["target"]["options"]["traceparent"] = "50%"
+    found = run(tmp_path, f"{server.url}/few/short", whole)
+    told = pq.read_table(next(tmp_path.glob("r*/requests.parquet")), columns=["request_id", "trace_id"]).to_pydict()
+    traces = dict(zip(told["request_id"], told["trace_id"], strict=True))
+    becomes(lambda: len(server.logged(200) + server.logged(503)), found.report["client"]["attempts"])
+    lines = [line.split() for line in (server.folder / "access.log").read_text().splitlines()]
+    sent = [(line[1], *line[5].split("-")) for line in lines]
+    assert {(request, trace) for request, _, trace, _, _ in sent} == set(traces.items())
+    assert len({span for *_, span, _ in sent}) == len(sent) > len(traces)
+    marked = {trace for _, _, trace, _, flags in sent if flags == "01"}
+    assert marked.isdisjoint(trace for _, _, trace, _, flags in sent if flags == "00")
+    assert 0.3 < len(marked) / len(traces) < 0.7
 
 
 def test_a_graceful_reload_loses_nothing(server: Server, tmp_path: Path) -> None:

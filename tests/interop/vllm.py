@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -155,6 +157,49 @@ def test_attempts_of_clients_who_give_up_and_hedge_are_the_servers_own_count(ser
     # Each answer that we have, and those that it ended although nobody listened: no more than there were attempts.
     becomes(lambda: server.counted("num_requests_running"), 0)
     assert len(measured) <= server.counted("request_success_total") - before <= report["attempts"]
+
+
+def test_under_load_its_page_and_its_counters_and_ours_are_one_count(server: Server, tmp_path: Path) -> None:
+    """Somebody else asks it five times meanwhile: that is the difference, to the last token."""
+    counted = {"requests": "request_success", "prompt tokens": "prompt_tokens", "generated tokens": "generation_tokens"}
+    whole = scenario("openai-chat", 150, exact_output=True)
+    whole |= {"kind": "concurrency", "params": {"concurrency": 12}, "stop": {"min_queries": 40, "min_duration": "4s"}}
+    flags = ["--warmup", "500ms", "--server-metrics", "auto", "--server-pid", str(server.process.pid)]
+    body = json.dumps({"model": "tiny", "prompt": "hello", "max_tokens": 7, "ignore_eos": True}).encode()
+    foreign = urllib.request.Request(f"{server.url}/v1/completions", body, {"Content-Type": "application/json"})
+    for others in (0, 5):
+        before = {what: server.counted(f"{name}_total") for what, name in counted.items()}
+        folder = tmp_path / str(others)
+        folder.mkdir()
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(run, folder, server.url, whole, *flags)
+            holding(lambda: server.counted("num_requests_running"), 8)
+            for _ in range(others):
+                urllib.request.urlopen(foreign, timeout=20).close()
+            found = answered(going.result())
+        side, rows = found.report["server"], found.records
+        ours = {"requests": len(rows), "prompt tokens": rows["n_in"].sum(), "generated tokens": rows["n_out"].sum()}
+        each = {"requests": others, "prompt tokens": 5 * others, "generated tokens": 7 * others}
+        for book in side["books"]:
+            what = book["what"]
+            becomes(lambda what=what: server.counted(f"{counted[what]}_total"), before[what] + book["theirs"])  # type: ignore[misc]
+            assert (book["ours"], book["difference"]) == (ours[what], each[what])
+        assert len(side["books"]) == 3
+        names = side["names"]
+        assert names["server.running"]["max"] == 8  # --max-num-seqs
+        assert 1 <= names["server.queue"]["max"] <= 5
+        assert 0 < names["server.kv_usage"]["max"] < 1
+        assert names["host.rss"]["max"] > 500e6
+        assert (side["first_token"] is None) == bool(others), "of other answers than ours its mean tells too"
+    assert found.records["phase"].max() == Phase.WARMUP
+
+
+def test_behind_a_second_name_it_counts_once(server: Server, tmp_path: Path) -> None:
+    page = f"{server.url}/metrics"
+    flags = ["--server-metrics", page, "--server-metrics", "auto"]
+    one = answered(run(tmp_path, server.url, scenario("openai-chat"), *flags))
+    assert len(one.report["server"]["sources"]) == 1
+    assert {book["difference"] for book in one.report["server"]["books"]} == {0}
 
 
 def test_a_request_that_it_refuses_keeps_its_words(server: Server, tmp_path: Path) -> None:

@@ -435,6 +435,32 @@ def test_who_can_not_be_spoken_over_is_refused_before_load(client: Any, request_
     if error is None:
         assert calls(client, [None, request_], params, "P") is client
         assert calls(client, [request_], {**params, "barge_in": None, "history": "none"}, "P") is None
+        assert calls(client, [request_], {"history": "recorded"}, "P") is None, "turns of a recording"
+        assert calls(client, [request_], {"history": "live"}, "P") is client  # turns of a replay have no barge_in
         return
     with pytest.raises(HarnessFault, match=f"params.barge_in: .*{error}"):
         calls(client, [None, request_], params, "P")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kept"),
+    [
+        ("", b"cookie: route=a; turn=2\r\n"),
+        ("; Path=/; Max-Age=60", b"cookie: route=a; turn=2\r\n"),
+        ("; expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=60", b"cookie: route=a; turn=2\r\n"),
+        ("; max-age=soon", b"cookie: route=a; turn=2\r\n"),
+        ("; Max-Age=0; Path=/", b"cookie: route=a\r\n"),
+        ("; Expires=Thu, 01 Jan 1970 00:00:00 GMT", b"cookie: route=a\r\n"),
+        ("; Expires=Fri, 31 Dec 2199 23:59:59 GMT", b"cookie: route=a; turn=2\r\n"),
+    ],
+)
+def test_a_cookie_that_a_server_deletes_is_sent_back_no_more(attributes: str, kept: bytes) -> None:
+    affinity = Affinity("cookie", "r")
+    before = affinity.echo([(b"Set-Cookie", b"route=a"), (b"set-cookie", b"turn=1; HttpOnly")], b"")
+    assert before == b"cookie: route=a; turn=1\r\n"
+    assert affinity.echo([(b"set-cookie", f"turn=2{attributes}".encode())], before) == kept
+
+
+def test_a_server_that_deletes_its_only_cookie_is_sent_none() -> None:
+    affinity = Affinity("cookie", "r")
+    assert affinity.echo([(b"set-cookie", b"a=; Max-Age=0")], b"cookie: a=1\r\n") == b""

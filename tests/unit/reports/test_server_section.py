@@ -53,6 +53,7 @@ PART = ServerPart(
         BookPart(what="requests", theirs=1300, ours=1234, difference=66),
         BookPart(what="prompt tokens", theirs=None, ours=5, why="it restarted"),
         BookPart(what="generated tokens", theirs=7, ours=7, difference=0),
+        BookPart(what="cancelled", theirs=2, ours=3, difference=-1, why="1 of ours had no whole answer"),
     ],
 )  # fmt: skip
 
@@ -79,12 +80,14 @@ def test_figures_have_their_units_and_what_has_no_value_no_row() -> None:
         "requests: the server counts 1,300, we count 1,234: 66 more (others use it, or it counts what we do not)",
         "prompt tokens: the server counts –, we count 5 (it restarted)",
         "generated tokens: the server and we count the same, 7",
+        "cancelled: the server counts 2, we count 3: 1 fewer (1 of ours had no whole answer)",
         "Failures, Decode time: not exposed by vLLM",
     ]
 
 
 def test_a_restart_and_books_that_differ_are_warnings() -> None:
-    assert [text.split(":")[0] for text in server_warnings(PART)] == ["a restarted between 4 s and 6 s", "requests"]
+    warned = [text.split(":")[0] for text in server_warnings(PART)]
+    assert warned == ["a restarted between 4 s and 6 s", "requests", "cancelled"]
     assert server_warnings(None) == []
 
 
@@ -99,6 +102,6 @@ def test_a_bucket_holds_what_was_read_in_it_and_nothing_that_is_unknown(
     ends = np.array([1.0, 2.0, 3.0, 4.0]) * S
     begins = ends - S if kind != "gauge" else ends - 1000
     values = np.array([2.0, 3.0, np.nan, 5.0])
-    course = Course("x", kind, begins, ends, values, np.where(np.isnan(values), np.nan, 1.0), "e", (), (), 1)
+    course = Course("x", kind, begins, ends, values, np.where(np.isnan(values), np.nan, 1.0), "e", (), (), 1, ends - S)
     edges = np.array([0.9, 1.5, 2.2, 2.8, 3.5, 4.5]) * S
     assert by_bucket(course, edges) == expected

@@ -184,7 +184,7 @@ _MOON = '{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [
         (_MOON + _MOON.replace("[0, 1]", "[2, 1]"), "auto", r":2: hash_ids: block 1 followed another block before"),
         (_MOON + _MOON.replace("[0, 1]", "[1, 5]"), "auto", r":2: hash_ids: block 1 followed another block before"),
         ('{"session_id": "a", "timestamp": 0, "input_length": 5, "output_length": 1}\n', "auto",
-            r"do not say whether a length contains the turns before it\. Give columns: \{cumulative: true\}"),
+            r"do not say whether a length contains the turns before it\. .* \(--column cumulative=true\)"),
         ('{"session_id": "a", "timestamp": 0, "input_length": 5, "output_length": 1, "message_mode": "delta"}\n'
          '{"session_id": "a", "delay": 0, "input_length": 5, "output_length": 1, "message_mode": "history"}\n', "auto",
             "say both history and delta"),

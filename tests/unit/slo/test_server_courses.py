@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from plimsoll.slo.comparison.arms import sample
 from plimsoll.slo.comparison.quantity import QuantityError, parse_all
-from plimsoll.slo.records.records import Status, from_columns
+from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.records import Phase, Status, from_columns
 from plimsoll.slo.server import served as table
 from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.courses import Course, courses
 from plimsoll.slo.server.served import Asked, Block, Gap, Origin, Served, Track
-from plimsoll.slo.server.server_side import ServerSide, energy_of, summary
+from plimsoll.slo.server.server_side import ServerSide, energy_of, server_side, summary
 
 S = 1_000_000_000
 
@@ -51,6 +52,23 @@ def test_two_ranks_with_forty_waiting_each_have_eighty_waiting() -> None:
     )
     assert summary(found["server.queue"])["max"] == 80
     assert found["server.kv_usage"].values.tolist() == [0.1, 0.8, 0.9]
+
+
+@pytest.mark.parametrize("took_ns", [2_000_000, S // 3])
+def test_a_rate_is_of_the_time_that_passed_however_long_scrapes_take(took_ns: int) -> None:
+    """Windows from asking to the answer overlap by what a scrape takes; time passes once."""
+    origin = Origin("a", "http://a/metrics", S, S, 0)
+    sent = np.arange(11) * S
+    sources = {"a": Asked(origin, sent, sent + took_ns, sent + took_ns, np.full(11, 100.0))}
+    found = read([track("vllm:num_preemptions_total", [5.0 * at for at in range(11)])], sources)["server.preempted"]
+    assert summary(found)["per_s"] == pytest.approx(5.0)
+    assert summary(found.during(2 * S, 8 * S, 0))["per_s"] == pytest.approx(5.0)
+
+
+def test_a_rate_of_two_servers_that_are_asked_in_turns_is_the_sum_of_theirs() -> None:
+    sources = {"a": asked("a", 12), "b": asked("b", 12, late_ns=S // 2)}
+    counted = [track("vllm:num_preemptions_total", [5.0 * at for at in range(12)], source) for source in sources]
+    assert summary(read(counted, sources)["server.preempted"])["per_s"] == pytest.approx(10.0, rel=0.03)
 
 
 def test_means_are_weighted_by_count() -> None:
@@ -198,7 +216,7 @@ def test_a_file_gives_back_what_was_written_and_another_schema_is_refused(tmp_pa
 def joules(name: str, *windows: tuple[float, float, float]) -> Course:
     begin, end, values = (np.array(column) for column in zip(*windows, strict=True))
     times = (begin * S).astype(np.int64), (end * S).astype(np.int64)
-    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1)
+    return Course(name, "counter", *times, values, np.ones(len(values)), "e", (), (), 1, times[0])
 
 
 def test_joules_of_the_run_are_shared_out_over_what_was_answered() -> None:
@@ -237,3 +255,42 @@ def test_a_comparison_takes_what_the_server_says_as_one_number_of_a_run_and_noth
     with pytest.raises(QuantityError) as caught:
         parse_all(["rate(server.queue)", "max(server.queue{class=chat})", "p99(server.queue)"])
     assert len(caught.value.errors) == 3
+
+
+MS = 1_000_000
+
+
+def test_what_was_tried_twice_is_reconciled_by_what_went_over_the_wire() -> None:
+    """A request refused and sent again, and one whose first attempt was dropped unanswered: the server saw four."""
+    records = from_columns(
+        6,
+        query_id=[0, 1, 0, 0, 1, 1],
+        due_ns=0,
+        sent_ns=[0, 0, 0, 300 * MS, 0, 60 * MS],
+        headers_ns=[320 * MS, 80 * MS, 5 * MS, 320 * MS, -1, 80 * MS],
+        first_token_ns=[320 * MS, 80 * MS, -1, 320 * MS, -1, 80 * MS],
+        done_ns=400 * MS,
+        phase=[Phase.MEASURE] * 2 + [Phase.ATTEMPT] * 4,
+        status=[Status.OK, Status.OK, Status.REFUSED, Status.OK, Status.CANCELLED, Status.OK],
+    ).labelled(LabelTable.of({"tries": [2] * 6, "attempt": [1, 1, 0, 1, 0, 1]}))
+    said = [
+        track("reference_requests_total", [0, 4, 4], outcome="ok"),
+        track("reference_ttft_seconds_sum", [0, 0.03, 0.03]),
+        track("reference_ttft_seconds_count", [0, 2, 2]),
+    ]
+    found = server_side(Served({"a": asked("a", 3)}, tuple(said)), records)
+    assert [(book.what, book.difference) for book in found.books] == [("requests, dropped ones among them", 0)]
+    assert found.first_token is not None
+    assert (found.first_token.theirs_ns, found.first_token.ours_ns) == (15 * MS, 20 * MS)
+
+
+def test_a_series_that_comes_back_after_a_restart_tells_of_no_second_one() -> None:
+    """A new process shows a counter with labels once it has counted something: one sample later than its start."""
+    tracks = (
+        track("process_start_time_seconds", [100, 100, 200, 200, 200]),
+        track("vllm:request_success_total", [10, 90, None, 32, 50], model_name="m"),
+        track("vllm:request_success_created", [100, 100, None, 201, 201], model_name="m"),
+    )
+    found, restarts = courses(Served({"a": asked("a", 5)}, tracks))
+    assert len(restarts) == 1
+    assert found["server.requests"].values[1:].tolist() == [80, pytest.approx(np.nan, nan_ok=True), 32, 18]

@@ -22,7 +22,7 @@ def side(name: str, values: list[float], kind: Kind = "gauge", weights: list[flo
     ends = np.arange(1, len(values) + 1) * S
     begins = ends - (S if kind != "gauge" else 1000)
     held = np.array(weights if weights is not None else np.ones(len(values)), float)
-    course = Course(name, kind, begins, ends, np.array(values, float), held, "vllm", ("x",), ("a",), 1)
+    course = Course(name, kind, begins, ends, np.array(values, float), held, "vllm", ("x",), ("a",), 1, ends - S)
     asked = Asked(Origin("a", "http://a", S, S, 0), begins, begins, ends, np.ones(len(ends)))
     return ServerSide(Served({"a": asked}, ()), {name: course}, {"server.batch": "not exposed by vLLM"}, (), ())
 
