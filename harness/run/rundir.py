@@ -222,9 +222,10 @@ def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OS
             facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
             moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
             write(moved)
-            if (path / originals.NAME).is_file():
-                with files.opened(path / originals.NAME) as beside:
-                    whole(folder / originals.NAME, partial(shutil.copyfileobj, beside))
+            for name in (originals.NAME, "server.samples"):
+                if (path / name).is_file():
+                    with files.opened(path / name) as beside:
+                        whole(folder / name, partial(shutil.copyfileobj, beside))
             return moved
         except OSError as second:
             tried.append(f"{place} ({second.strerror})")

@@ -15,6 +15,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host.calibration_table import Probe, Spread, Table, engine_of, save, this_host
 from plimsoll.harness.run import originals, rundir
+from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.transport.client import Target
 from plimsoll.reports.documents.recording import RecordingReport, document
 from plimsoll.scenarios import spec
@@ -173,11 +174,12 @@ def test_a_replay_leaves_what_was_recorded_beside_its_rows(tmp_path: Path, monke
     assert originals.load(tmp_path) is None
 
 
-def test_what_was_recorded_goes_where_a_run_is_sealed_whose_disk_is_full(tmp_path: Path) -> None:
-    (tmp_path / originals.NAME).write_bytes(b"as recorded")
+@pytest.mark.parametrize("name", [originals.NAME, SAMPLES])
+def test_what_was_recorded_goes_where_a_run_is_sealed_whose_disk_is_full(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"as recorded")
     facts = GeneratorFacts(open_loop=True, planned=0, planned_queries=0, min_queries=0, elapsed_ns=0, kernel_reads=0)
     sealed = rundir.Sealed(rundir.RunDirectory(tmp_path), {}, {}, rec.empty(), facts)
     moved = rundir._sealed_elsewhere(sealed, lambda one: None, OSError(28, "No space left on device")).directory.path
     assert moved != tmp_path
-    assert (moved / originals.NAME).read_bytes() == b"as recorded"
+    assert (moved / name).read_bytes() == b"as recorded"
     shutil.rmtree(moved)
