@@ -1,6 +1,6 @@
 """Where a server's own figures come from: pages over HTTP, and what Linux and the driver say of a process and its host.
 
-A source is asked and answers with a ``Reading`` or raises ``Unread`` with the reason; it never blocks for longer than
+A source is asked and answers with a ``Sample`` or raises ``Unread`` with the reason; it never blocks for longer than
 it was given, and never holds more than ``MOST_BYTES``.
 """
 
