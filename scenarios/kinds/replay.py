@@ -244,13 +244,11 @@ def _chained(replayed: _Replayed, begin_ns: int, speed: float) -> tuple[Plan, _Q
     waits = np.where(think >= 0, think, np.maximum(gap - np.maximum(took, 0), 0))
     waits[begins] = 0
     first, place = _due(at_ns[begins], replayed.extent[1], speed), np.arange(len(row))
-    made = sessions_plan(
-        first, np.diff(np.append(begins, len(row))), place, np.rint(waits / speed).astype(np.int64), Stop(1, 0), 0
-    )
+    turns, waits = np.diff(np.append(begins, len(row))), np.rint(waits / speed).astype(np.int64)
+    made = sessions_plan(first, turns, place, waits, Stop(1, 0), 0)
     at = made.payload_ix
-    return made, _Queries(
-        at_ns[at], np.arange(len(at) + 1), row[at], copy[at], None if sent is None else sent[order][at]
-    )
+    sent = None if sent is None else sent[order][at]
+    return made, _Queries(at_ns[at], np.arange(len(at) + 1), row[at], copy[at], sent)
 
 
 def _column(recording: Recording, name: str, row: IntArray) -> IntArray:
