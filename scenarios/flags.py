@@ -288,8 +288,7 @@ def _pair(key: str, text: str, between: str) -> dict[str, Any] | str:
 
 def _flag(key: str) -> str:
     odd = {"objectives": "--slo", "headers": "--header", "options": "--option", "columns": "--column"}
-    odd["part"] = "--class"
-    return {**odd, "format": "--trace-format"}.get(key, "--" + key.replace("_", "-"))
+    return {**odd, "format": "--trace-format", "part": "--class"}.get(key, "--" + key.replace("_", "-"))
 
 
 def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:

@@ -280,7 +280,6 @@ class Reading:
 def read_events(said: Said, output_encoding: str, stamps: SessionStamps | None = None) -> Reading:
     """All that the messages said, of a turn of a conversation after those before it."""
     reading = Reading()
-    reading.sounds = reading.answers[0].sounds
     reading.answers[0].over = stamps is None or not stamps.under_way
     before_ns = stamps.taken_before_ns if stamps is not None else 0
     reading.sounds = reading.answers[0].sounds

@@ -1,6 +1,6 @@
 """Where a server's own figures come from: pages over HTTP, and what Linux and the driver say of a process and its host.
 
-A source is asked and answers with a ``Reading`` or raises ``Unread`` with the reason; it never blocks for longer than
+A source is asked and answers with a ``Sample`` or raises ``Unread`` with the reason; it never blocks for longer than
 it was given, and never holds more than ``MOST_BYTES``.
 """
 
@@ -167,7 +167,7 @@ def _values(data: bytes, answer: http.client.HTTPResponse, kind: str) -> tuple[d
         text = data.decode()
         if "json" in kind or text.lstrip()[:1] in ("{", "["):
             return of_json(json.loads(text)), frozenset()
-        return dict(samples(text, open_metrics="openmetrics" in kind)), frozenset(declared(text))
+        return samples(text, open_metrics="openmetrics" in kind), frozenset(declared(text))
     except (NotMetrics, zlib.error, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         said = str(error) if isinstance(error, NotMetrics) else f"it can't be read ({type(error).__name__})"
         raise Unread(f"its page is no metrics: {said}") from None

@@ -7,7 +7,6 @@ values. Types and help texts are left out, since names are known by their engine
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 #: A series as it is written: its name and its labels in braces, "" for none.
 Written = tuple[str, str]
@@ -22,8 +21,6 @@ _SAMPLE = re.compile(
 _LINE = re.compile(r"^[ \t]*+[^#\s]", re.MULTILINE)
 _LABEL = re.compile(r'[\s,]*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
-
-
 _TYPE = re.compile(r"^#[ \t]+TYPE[ \t]+(\S+)[ \t]+(?:counter|histogram|summary)\b", re.MULTILINE)
 
 
@@ -31,9 +28,9 @@ class NotMetrics(ValueError):
     """What came is no page of metrics, or not a whole one."""
 
 
-def samples(page: str, open_metrics: bool = False) -> Iterator[tuple[Written, float]]:
-    """Every series of a page with its value, the first where it stands there twice. Raises NotMetrics before the first
-    where the page is none. ``open_metrics``: it says that it is, and so ends with ``# EOF``.
+def samples(page: str, open_metrics: bool = False) -> dict[Written, float]:
+    """Every series of a page with its value, the first where it stands there twice. Raises NotMetrics where the page
+    is none. ``open_metrics``: it says that it is, and so ends with ``# EOF``.
     """
     found = _SAMPLE.findall(page)
     if len(found) != len(_LINE.findall(page)):
@@ -46,9 +43,7 @@ def samples(page: str, open_metrics: bool = False) -> Iterator[tuple[Written, fl
         values = [float(value) for _, _, value in found]
     except ValueError as error:
         raise NotMetrics(f"a value is none ({error})") from None
-    return iter(
-        {(name, labels): value for (name, labels, _), value in zip(found[::-1], values[::-1], strict=True)}.items()
-    )
+    return {(name, labels): value for (name, labels, _), value in zip(found[::-1], values[::-1], strict=True)}
 
 
 def _what(page: str) -> str:

@@ -244,13 +244,11 @@ def _chained(replayed: _Replayed, begin_ns: int, speed: float) -> tuple[Plan, _Q
     waits = np.where(think >= 0, think, np.maximum(gap - np.maximum(took, 0), 0))
     waits[begins] = 0
     first, place = _due(at_ns[begins], replayed.extent[1], speed), np.arange(len(row))
-    made = sessions_plan(
-        first, np.diff(np.append(begins, len(row))), place, np.rint(waits / speed).astype(np.int64), Stop(1, 0), 0
-    )
+    turns, waits = np.diff(np.append(begins, len(row))), np.rint(waits / speed).astype(np.int64)
+    made = sessions_plan(first, turns, place, waits, Stop(1, 0), 0)
     at = made.payload_ix
-    return made, _Queries(
-        at_ns[at], np.arange(len(at) + 1), row[at], copy[at], None if sent is None else sent[order][at]
-    )
+    sent = None if sent is None else sent[order][at]
+    return made, _Queries(at_ns[at], np.arange(len(at) + 1), row[at], copy[at], sent)
 
 
 def _column(recording: Recording, name: str, row: IntArray) -> IntArray:
@@ -472,21 +470,22 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
             "recording's clock: nobody knows when in it they came"
         )
     if replayed.turns:
-        found += _of_turns(recording)
+        found.append(_of_turns(recording))
     elif recording.n_sessions:
         found.append(
-            f"replay: {recording.n_sessions:,} recorded sessions are sent by their own times, whether or not an "
-            "answer has come before"
+            f"replay: {_many(recording.n_sessions, 'recorded session', 'is sent by its own', 'are sent by their own')} "
+            "times, whether or not an answer has come before"
         )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):
         begun, going = cut(recording, window.start_ns, replayed.end_ns)
         found.append(
-            f"replay: the window cuts {begun:,} recorded sessions that began before it, and {going:,} that go on after"
+            f"replay: the window cuts {_many(begun, 'recorded session')} that began before it, and {going:,} going on "
+            "after it"
         )
     if recording.resent:
         found.append(
-            f"replay: a proxy sent {recording.resent:,} attempts more than there are lines, and nobody knows when: "
-            "they are not sent. client: {retry: ...} sends such"
+            f"replay: a proxy sent {_many(recording.resent, 'attempt')} more than there are lines, and nobody knows "
+            "when: they are not sent. client: {retry: ...} sends such"
         )
     if params.load != 1:
         shape, part = replayed.shape, (window.start_ns, replayed.end_ns)
@@ -500,12 +499,16 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
     return found
 
 
-def _of_turns(recording: Recording) -> list[str]:
-    said = f"replay: {recording.n_sessions:,} recorded sessions begin at their own times; a later turn waits for the "
-    said += "answer before it and as long as its user did"
+def _many(n: int, noun: str, one: str = "", more: str = "") -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)} {one if n == 1 else more}".rstrip()
+
+
+def _of_turns(recording: Recording) -> str:
+    begin = _many(recording.n_sessions, "recorded session", "begins at its own time", "begin at their own times")
+    said = f"replay: {begin}; a later turn waits for the answer before it and as long as its user did"
     if not (recording.waits or recording.knows("think_ns")):
         said += ", which nobody recorded: it waits from that answer's end as long as it came after that turn then"
-    return [said]
+    return said
 
 
 def _lead(params: ReplayParams) -> int:

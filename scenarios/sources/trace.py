@@ -98,9 +98,8 @@ class Prompts:
         recording = self.recording
         history_of(recording.cumulative, history)
         session = recording.column("session", 0, len(recording))
-        order = np.argsort(
-            np.where(session < 0, recording.n_sessions + np.arange(len(session)), session), kind="stable"
-        )
+        whose = np.where(session < 0, recording.n_sessions + np.arange(len(session)), session)
+        order = np.argsort(whose, kind="stable")
         begins = np.flatnonzero(np.append(True, (np.diff(session[order]) != 0) | (session[order][1:] < 0)))
         think = np.maximum(recording.column("think_ns", 0, len(recording))[order], 0)
         think[begins] = 0
@@ -115,12 +114,11 @@ class Prompts:
         n_out = _length(int(row.n_out[0]), unknown, params.max_output_tokens)
         fields = said.get("fields", {})
         if "messages" in said or "prompt" in said:
-            messages = tuple(said["messages"]) if "messages" in said else None
-            n_in = int(row.n_in[0])
+            messages, n_in = tuple(said["messages"]) if "messages" in said else None, int(row.n_in[0])
             return Payload(said.get("prompt"), messages, n_in=n_in, max_output_tokens=n_out, fields=fields)
         length, unit = self._length(row)
         texts = [
-            self._text(f"row {index}" if name is None else f"{name}", tokens, unit)
+            self._text(name or f"row {index}", tokens, unit)
             for name, tokens in self._parts(row, max(length - params.added_tokens, 1), index)
         ]
         glue = " " if unit == "tokens" else ""
@@ -160,9 +158,8 @@ class Prompts:
         for place, block in enumerate(row.blocks[0] if row.blocks is not None else ()):
             if length <= 0:
                 break
-            parts.append(
-                (f"block {block} copy {copy}" if copy and place >= kept else f"block {block}", min(length, size))
-            )
+            own = f" copy {copy}" if copy and place >= kept else ""
+            parts.append((f"block {block}{own}", min(length, size)))
             length -= size
         return [*parts, (None, length)] if length > 0 else parts
 

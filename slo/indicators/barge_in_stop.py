@@ -8,16 +8,7 @@ is in it. Only turns of a session on one connection that began while the answer 
 interruption latency of voice agents; OpenAI's clients flush playback on ``speech_started``.
 """
 
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    stop = records.label("barge_in_stop")
-    return stop.astype(np.float64), stop >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="barge_in_stop",
@@ -29,6 +20,6 @@ INDICATOR = Indicator(
     formula="min(stop, end of playback) - speech_start, of the answer before",
     source="interruption latency of voice agents; OpenAI realtime (speech_started, response.done cancelled)",
     summary="from the user's first sound over an answer until that answer is silent",
-    compute=_compute,
+    compute=said_by("barge_in_stop"),
     on_failure=OnFailure.AS_IS,
 )

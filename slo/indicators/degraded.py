@@ -3,16 +3,7 @@
 The scenario's ``degraded`` says what tells them; failures have none, and are counted as failures.
 """
 
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    degraded = records.label("degraded")
-    return degraded.astype(np.float64), degraded >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="degraded",
@@ -24,6 +15,6 @@ INDICATOR = Indicator(
     formula="1 if the answer is a fallback's, else 0",
     source="Site Reliability Engineering, ch. 21, graceful degradation",
     summary="whether a fallback answered",
-    compute=_compute,
+    compute=said_by("degraded"),
     on_failure=OnFailure.AS_IS,
 )

@@ -6,16 +6,7 @@ session on one connection whose speech is known have it; 0 is a turn in which no
 talk of full-duplex voice agents.
 """
 
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    both = records.label("overlap")
-    return both.astype(np.float64), both >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="overlap",
@@ -26,6 +17,6 @@ INDICATOR = Indicator(
     formula="sum of |[speech_start, speech_end] and played audio|",
     source="overlap of full-duplex voice agents",
     summary="how long user and server talked at once",
-    compute=_compute,
+    compute=said_by("overlap"),
     on_failure=OnFailure.AS_IS,
 )

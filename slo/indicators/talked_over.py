@@ -6,16 +6,7 @@ mean is the share of such turns: ``ratio(talked_over) <= 1%``. Only turns of a s
 Source: self-interruptions of full-duplex voice agents.
 """
 
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    over = records.label("talked_over")
-    return over.astype(np.float64), over >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="talked_over",
@@ -27,6 +18,6 @@ INDICATOR = Indicator(
     formula="1 if an answer is heard before speech_end, or that before it still at speech_end, else 0",
     source="full-duplex voice agents (failure to yield)",
     summary="whether the server spoke over the user",
-    compute=_compute,
+    compute=said_by("talked_over"),
     on_failure=OnFailure.AS_IS,
 )

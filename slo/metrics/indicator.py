@@ -69,6 +69,16 @@ class OnFailure(Enum):
     AS_IS = "its real value if it got that far, otherwise nothing"
 
 
+def said_by(label: str) -> Callable[[Records], tuple[FloatArray, BoolArray]]:
+    """An indicator's ``compute``, of what a label of each row says; -1: nothing."""
+
+    def compute(records: Records) -> tuple[FloatArray, BoolArray]:
+        said = records.label(label)
+        return said.astype(np.float64), said >= 0
+
+    return compute
+
+
 @dataclass(frozen=True, slots=True)
 class Indicator:
     """One metric.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.slo.records.foreign import NAME, one_line
-from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.records import Records
 from plimsoll.slo.records.trace_ids import TraceIds
 
 #: Attributes that hold the length of a stage, in seconds, and the stage.
@@ -128,8 +128,7 @@ def stages(spans: Sequence[Span]) -> str:
 
 def joined(records: Records, ids: TraceIds, traces: Mapping[str, Sequence[Span]]) -> tuple[Records, int]:
     """The records, of which the requests that have a trace here tell its stages, and how many these are."""
-    number, sample = (records[name].astype(np.uint64) for name in ("query_id", "sample_ix"))
-    high, low = ids.words(number, sample, (records["phase"] == Phase.WARMUP).astype(np.uint64))
+    high, low = ids.halves(records)
     there = np.array([int(trace[:16], 16) for trace in traces], np.uint64)
     rows = np.flatnonzero(np.isin(high, there) & records.planned)
     names = [f"{one:016x}{other:016x}" for one, other in zip(high[rows].tolist(), low[rows].tolist(), strict=True)]

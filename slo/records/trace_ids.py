@@ -78,11 +78,14 @@ class TraceIds:
         high = _mixed_all(np.uint64(self.high) + query + sample_ix * np.uint64(_M1))
         return high, _mixed_all(high ^ np.uint64(self.low))
 
+    def halves(self, records: Records) -> tuple[Words, Words]:
+        """Those of every row's trace id."""
+        number, sample = (records[name].astype(np.uint64) for name in ("query_id", "sample_ix"))
+        return self.words(number, sample, (records["phase"] == Phase.WARMUP).astype(np.uint64))
+
     def letters(self, records: Records) -> npt.NDArray[np.uint8]:
         """uint8[n, 32]: the trace id of every row in hexadecimal."""
-        number, sample = (records[name].astype(np.uint64) for name in ("query_id", "sample_ix"))
-        halves = self.words(number, sample, (records["phase"] == Phase.WARMUP).astype(np.uint64))
-        octets = np.stack(halves, axis=1).astype(">u8").view(np.uint8)
+        octets = np.stack(self.halves(records), axis=1).astype(">u8").view(np.uint8)
         return _HEX[octets].reshape(len(records), 32)
 
     def texts(self, records: Records) -> list[str]:

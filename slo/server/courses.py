@@ -259,9 +259,7 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
     begin = np.min(np.stack(begins), axis=0)
     top, under = np.stack(tops), np.stack(unders)
     if kind == "gauge":
-        across = NAMES[name].across
-        complete = np.isnan(top).any(axis=0)
-        values = np.where(complete, np.nan, _across(top, across))
+        values = np.where(np.isnan(top).any(axis=0), np.nan, _across(top, NAMES[name].across))
     else:
         values, under = top.sum(axis=0), under.sum(axis=0)
     weights = np.ones(len(ends))

@@ -142,8 +142,8 @@ def spent_of(records: Records, hops: Sequence[Hop]) -> Budget | None:
 
 def _client(rows: Records, name: str) -> IntArray:
     begin, end = CLIENT[name]
-    if not begin:  # a reused connection took no time to open
-        return np.where(rows[end] >= 0, rows[end], -1) if (rows[end] >= 0).any() else rows[end]
+    if not begin:
+        return rows[end]
     known = (rows[begin] >= 0) & (rows[end] >= 0)
     return np.where(known, rows[end] - rows[begin], -1)
 

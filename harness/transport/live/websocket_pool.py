@@ -166,7 +166,6 @@ class WebSocketClient:
 
     def over(self, session: Session, exchange: Exchange) -> None:
         """A session ended."""
-        self._sessions.discard(session)
         self._flights.land(exchange)
         self.gone(session)
 

@@ -115,8 +115,16 @@ def test_a_session_file_says_its_sessions_and_the_window_that_cuts_them(tmp_path
     assert (found["sessions"], found["replayed"]["sessions"]) == (4, 4)
     turns, note = found["notes"]
     assert turns.startswith("replay: 4 recorded sessions are sent by their own times")
-    assert note == "replay: the window cuts 4 recorded sessions that began before it, and 4 that go on after"
+    assert note == "replay: the window cuts 4 recorded sessions that began before it, and 4 going on after it"
     assert not {"sessions", "original latencies"} & {*found["missing"]}
+
+
+def test_one_recorded_session_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(json.dumps({"time": at, "who": 1}) + "\n" for at in range(4)))
+    words = ["replay", path, "--describe", "--column", "session=who"]
+    assert said(*words)["notes"][0].startswith("replay: 1 recorded session is sent by its own times")
+    assert said(*words, "--sessions", "turns")["notes"][0].startswith("replay: 1 recorded session begins at its own")
 
 
 def test_an_import_keeps_everything_but_the_ids_of_blocks(tmp_path: Path) -> None:

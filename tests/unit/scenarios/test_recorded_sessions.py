@@ -246,7 +246,7 @@ def test_who_waited_until_a_time_out_gives_up_then_and_what_a_proxy_sent_again_i
     gave_up = made.cancels
     assert callable(gave_up)
     assert gave_up(np.arange(4)).tolist() == [-1, 500 * MS, 15 * S, -1], "DC after 500 ms, UT after 15 s"
-    assert any("a proxy sent 1 attempts more than there are lines" in text for text in made.notes())
+    assert any("a proxy sent 1 attempt more than there are lines" in text for text in made.notes())
     json_log = spec.with_flags(trace=str(GOLDEN / "envoy.json"))
     assert any("a proxy sent 2 attempts more" in text for text in json_log.notes())
 

@@ -85,7 +85,7 @@ MEANT: dict[str, dict[str, float]] = {
 
 def _doubled(text: str) -> Served:
     """The page once, and again a second later with everything counted twice as often."""
-    values = of_json(json.loads(text)) if text[0] in "{[" else dict(samples(text))
+    values = of_json(json.loads(text)) if text[0] in "{[" else samples(text)
     counted = {
         family
         for found in meanings().values()
