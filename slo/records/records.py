@@ -29,6 +29,8 @@ SCHEMA_VERSION = 3
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
+#: What a metric is computed by: its values, and which of them there are.
+Compute = Callable[["Records"], tuple[FloatArray, BoolArray]]
 
 
 class Status(IntEnum):
