@@ -501,7 +501,7 @@ def _charts(report: CapacityReport) -> list[Chart]:
     charts = []
     which: _Which
     for which in ("p50", "p99"):
-        values = [load.p50_ns if which == "p50" else load.p99_ns for load in report.loads]
+        values = [_value(load, which) for load in report.loads]
         if not report.queues or not any(value is not None for value in values):
             continue
         label = f"{which} of the latency by rate: " + "; ".join(
@@ -510,16 +510,8 @@ def _charts(report: CapacityReport) -> list[Chart]:
         )
         legend = [Key("measured", _MEASURED, "dots")]
         legend += [Key(queue.model, class_) for queue, class_ in zip(report.queues, _QUEUES, strict=False)]
-        charts.append(
-            chart(
-                f"Latency, {which}",
-                "Dots: runs; hollow: it did not keep up. Lines: queues with the mean of the lowest load.",
-                legend,
-                lambda canvas, which=which, label=label: _overlay(report, which, label, canvas),  # type: ignore[misc]
-                _WIDE,
-                _NARROW,
-            )
-        )
+        note = "Dots: runs; hollow: it did not keep up. Lines: queues with the mean of the lowest load."
+        charts.append(chart(f"Latency, {which}", note, legend, partial(_overlay, report, which, label), _WIDE, _NARROW))
     return charts
 
 

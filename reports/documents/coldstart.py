@@ -5,6 +5,7 @@ null: it did not happen. ``--resume`` goes on from the file. Nothing is judged h
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -335,16 +336,10 @@ def _charts(report: ColdstartReport) -> list[Chart]:
     drawn = [part for part in report.repeats if part.curve and any(value for _, value in part.curve)]
     if drawn:
         label = "; ".join(f"start {part.number} steady {_steady(part)}" for part in drawn)
-        charts.append(
-            chart(
-                "Latency by request, from the first one on",
-                "Both axes are logarithmic. Circle: where the steady state begins. A gap: the request failed.",
-                [Key(f"start {part.number}", _class_of(part.number)) for part in drawn],
-                lambda canvas: _curves(drawn, label, canvas),
-                _WIDE,
-                _NARROW,
-            )
-        )
+        title = "Latency by request, from the first one on"
+        note = "Both axes are logarithmic. Circle: where the steady state begins. A gap: the request failed."
+        legend = [Key(f"start {part.number}", _class_of(part.number)) for part in drawn]
+        charts.append(chart(title, note, legend, partial(_curves, drawn, label), _WIDE, _NARROW))
     return charts
 
 

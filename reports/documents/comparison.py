@@ -5,6 +5,7 @@ fronts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from markupsafe import Markup
@@ -500,18 +501,9 @@ def _curves(report: ComparisonReport, classes: Mapping[str, str]) -> list[Chart]
             continue
         several = any(len(arms[arm].runs) > 1 for arm in parts)
         note = "Line: median of the runs. Band: least to greatest run." if several else "One run each."
-        charts.append(
-            chart(
-                title_of(name),
-                note,
-                [Key(arm, classes[arm]) for arm in parts],
-                lambda canvas, parts=parts, name=name: _overlay(  # type: ignore[misc]
-                    parts, classes, f"{title_of(name)} by percentile: {', '.join(parts)}", canvas
-                ),
-                _HALF,
-                _SMALL,
-            )
-        )
+        label = f"{title_of(name)} by percentile: {', '.join(parts)}"
+        keys = [Key(arm, classes[arm]) for arm in parts]
+        charts.append(chart(title_of(name), note, keys, partial(_overlay, parts, classes, label), _HALF, _SMALL))
     return charts
 
 

@@ -495,7 +495,7 @@ def _legend(report: SearchReport) -> list[Key]:
 def _observed(report: SearchReport, name: str) -> Chart:
     parts = [(probe, part) for probe in report.probes for part in probe.objectives if part.objective == name]
     unit, limit = parts[0][1].unit, parts[0][1].threshold
-    marks = [Mark(probe.load, _finite(part), probe) for probe, part in parts]
+    marks = [Mark(probe.load, None if part.observed is None else float(part.observed), probe) for probe, part in parts]
     title = f"{name} at each load"
     label = f"{title}: " + "; ".join(
         f"{load(report, probe.load)} {observed(part)} ({probe.outcome})" for probe, part in parts
@@ -544,10 +544,6 @@ def _order(report: SearchReport) -> Chart:
         return Picture(svg(tall, join(drawn), label))
 
     return chart("The probes in order", "From the first at the top to the last.", (), draw, _WIDE, _NARROW)
-
-
-def _finite(part: ObjectivePart) -> float | None:
-    return None if part.observed is None else float(part.observed)
 
 
 def _loads(report: SearchReport, canvas: Canvas) -> Axis:

@@ -18,20 +18,8 @@ MOST = 16
 #: Names that rows have by themselves, or that Plimsoll gives.
 RESERVED = frozenset(
     (
-        *(
-            "class",
-            "session",
-            "turn",
-            "attempt",
-            "arm",
-            "phase",
-            "slice",
-            "worker",
-            "agent",
-            "region",
-            "status",
-            "code",
-        ),
+        *("class", "session", "turn", "attempt", "arm", "phase", "slice", "worker"),
+        *("agent", "region", "status", "code"),
         *("prompt_tokens", "output_tokens", "admitted", "refused", "ideal_cached_tokens"),
         *("tries", "hedge", "hedges", "wasted_tokens", "degraded"),
         *("barge_in", "barge_in_stop", "overlap", "talked_over"),

@@ -240,11 +240,8 @@ def decode(text: str | bytes) -> tuple[IntArray, HdrConfig]:
         histogram: Any = HdrHistogram.decode(base64.b64encode(raw))
     except (*broken, binascii.Error, zlib.error, ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"not a V2 compressed HdrHistogram: {error or type(error).__name__}") from error
-    config = HdrConfig(
-        int(histogram.lowest_trackable_value),
-        int(histogram.highest_trackable_value),
-        int(histogram.significant_figures),
-    )
+    low, high = histogram.lowest_trackable_value, histogram.highest_trackable_value
+    config = HdrConfig(int(low), int(high), int(histogram.significant_figures))
     return np.frombuffer(histogram.counts, np.uint64).astype(np.int64), config
 
 
