@@ -168,13 +168,6 @@ class SearchReport(Result, frozen=True):
         return whole
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON schema of ``search.json``."""
-    schema = SearchReport.model_json_schema(by_alias=True, mode="serialization")
-    schema["$id"] = SCHEMA
-    return schema
-
-
 _WIDE, _NARROW = Canvas(1040, 330, left=64, top=34, bottom=44), Canvas(420, 280, left=58, top=34, bottom=44)
 #: An axis of values whose ends differ by more than this factor is logarithmic.
 _LOG_ABOVE = 6.0
