@@ -1,7 +1,5 @@
 """Command-line flags over a scenario file: what each flag changes, and which flags do not go together."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ histogram there. Times are in seconds; an infinite quantile is ``+Inf``. A histo
 the middles of bins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from plimsoll.reports.documents.live import BINS_AN_OCTAVE, LiveReport

@@ -4,8 +4,6 @@ found.
 A hollow mark at the top is a point that has no value to show: it did not keep up. Nothing is interpolated here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Strips: quantities over the run's own time, stacked one above the other on one time axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ on, each with a name and its length. Parts of one name begin alike, as far as th
 name (None) is no other's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Annotated, Protocol
 

@@ -8,8 +8,6 @@ with a frame interval (``multi_stream`` with ``frame_interval``) have it. Source
 successive packets), RFC 3550 section 6.4.1 (D(i, j), there smoothed; here each value counts).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

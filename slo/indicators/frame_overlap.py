@@ -7,8 +7,6 @@ frame has its real value. Frames that the scenario cancelled count, those of the
 interval have it. Source: Plimsoll's own; the number in the system seen by an arrival, of queueing theory.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, OnFailure

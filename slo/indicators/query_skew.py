@@ -5,8 +5,6 @@ network's. For a consumer that joins them it is the time it holds the early ones
 as +inf. Runs of single samples have none. Source: RFC 5481 section 3 (a spread of delays over one set, as a range).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

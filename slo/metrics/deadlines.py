@@ -10,8 +10,6 @@ evenly, chunk j after floor(j * tokens / chunks) of them, and a chunk to bring a
 Nothing is judged here, and no status is looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Every time counts on the timeline of the simulated microphone: sample s of the c
 counts from true speech is computed for it. No status is looked at and nothing is judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ a slice, a composite several accounts. ``plimsoll.slo.objectives.budget`` turns 
 budgets and alerts; nothing is judged here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -5,8 +5,6 @@ the answer to a query is all of its samples. The rows of a query are those of on
 aggregates nothing over a run; the indicators of scope ``query`` are made of it.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ positive: it goes through every point and shows no bump that nobody measured. It
 points, and across a point at which the endpoint did not keep up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

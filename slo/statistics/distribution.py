@@ -6,8 +6,6 @@ built here in numpy, because the package drops out-of-range values silently, ret
 merging an empty histogram, rounds percentile ranks to nearest, and takes 0.9 us a value.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math

@@ -6,8 +6,6 @@ was last in flight. The lower end is records too, without the failures that late
 docs/reference/validity.md has the derivation, and what it assumes. Whoever judges records judges both ends.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
