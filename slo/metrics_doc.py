@@ -4,8 +4,6 @@ variants.
 ``python -m plimsoll.slo.metrics_doc --write`` brings them up to date; a test fails when they are stale.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

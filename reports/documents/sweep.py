@@ -80,6 +80,7 @@ def document(report: SweepReport) -> Document:
         "left out."
     )
     fronts = [front_figure(front, _classes(report), note) for front in report.fronts]
+    points = [block for series in report.series for block in _points(series, report)]
     command = [Command(report.command)] if report.command else []
     beyond = "curves: monotone piecewise cubics through the measured points, nothing beyond them"
     return Document(
@@ -94,10 +95,7 @@ def document(report: SweepReport) -> Document:
             _found(report),
             *curves,
             *fronts,
-            Section(
-                "The points",
-                [Card([*(block for series in report.series for block in _points(series, report)), *command])],
-            ),
+            Section("The points", [Card([*points, *command])]),
             *(block for front in report.fronts for block in _front(front)),
         ],
         style="sweep",
@@ -140,10 +138,12 @@ def _found(report: SweepReport) -> Section:
         "between them crosses the limit, and no measurement. DistServe: where the share of good requests falls to "
         "its target, by straight lines. Bend: the point furthest from the chord of the curve, for information only."
     )
-    several = (
-        [f"{series.label}: {sentence(series, report)}" for series in report.series] if len(report.series) > 1 else ()
+    several = [f"{series.label}: {sentence(series, report)}" for series in report.series]
+    return Section(
+        "What the curves say",
+        [Card([Table(columns, rows, notes=several if len(several) > 1 else (), fine=fine)])],
+        on=On.PAGE,
     )
-    return Section("What the curves say", [Card([Table(columns, rows, notes=several, fine=fine)])], on=On.PAGE)
 
 
 def _points(series: SeriesPart, report: SweepReport) -> list[Block]:
@@ -409,11 +409,8 @@ def _against_throughput(report: SweepReport) -> list[Chart]:
             continue
         plot = Plot(traces, "answered requests/s", "ns", limits=_limits(report, name))
         label = f"{title_of(name)} against answered requests per second. {headline(report)}"
-        made.append(
-            _chart(
-                report, title_of(name), "Each point is one load; the curve follows the load upwards.", plot, label, name
-            )
-        )
+        note = "Each point is one load; the curve follows the load upwards."
+        made.append(_chart(report, title_of(name), note, plot, label, name))
     return made
 
 
@@ -432,7 +429,7 @@ def _over_load(report: SweepReport) -> list[Chart]:
             made.append(_chart(report, title_of(name), note, plot, f"{title_of(name)} over {axis(report.x)}", name))
     rates = [
         _trace(report, s, read, name, style, units.rate, keep=True)
-        for read, name, style in ((_achieved, "answered", ""), (_goodput, "good", "mid"))
+        for read, name, style in ((_achieved, "answered", ""), (good, "good", "mid"))
         for s in report.series
         if any(read(point) is not None for point in s.points)
     ]
@@ -447,15 +444,8 @@ def _over_load(report: SweepReport) -> list[Chart]:
     shares = [_trace(report, s, _share, "good", "", units.percent, keep=True) for s in report.series]
     if any(trace.pieces for trace in shares):
         plot = Plot(shares, axis(report.x), "ratio", "load", _share_limits(report), _uprights(report), top=1.0)
-        made.append(
-            _chart(
-                report,
-                "Good requests",
-                "Share of the requests that meet every limit on a request.",
-                plot,
-                "Share of good requests over the load",
-            )
-        )
+        note = "Share of the requests that meet every limit on a request."
+        made.append(_chart(report, "Good requests", note, plot, "Share of good requests over the load"))
     return made
 
 
@@ -523,15 +513,11 @@ def _by_throughput(report: SweepReport, name: str, q: str, style: str) -> list[T
         for piece in latency.drawn():
             rates = rate.sampled([x for x, _ in piece])
             pieces.append([(at, y) for at, (_, y) in zip(rates, piece, strict=True) if at is not None])
-        dots = [
-            Dot(
-                point.achieved_per_s,
-                value,
-                f"{at(report.x, point.x)}: {q} {_time(value)} at {units.rate(point.achieved_per_s)}",
-            )
-            for point in points
-            if point.achieved_per_s is not None and (value := of_metric(name, q)(point)) is not None
-        ]
+        dots = []
+        for point in points:
+            if point.achieved_per_s is not None and (value := of_metric(name, q)(point)) is not None:
+                tip = f"{at(report.x, point.x)}: {q} {_time(value)} at {units.rate(point.achieved_per_s)}"
+                dots.append(Dot(point.achieved_per_s, value, tip))
         label = "" if len(report.series) > 1 else q
         made.append(Trace(label, _style(report, series, style), pieces, dots))
     return made
@@ -539,10 +525,6 @@ def _by_throughput(report: SweepReport, name: str, q: str, style: str) -> list[T
 
 def _achieved(point: SweepPoint) -> float | None:
     return point.achieved_per_s
-
-
-def _goodput(point: SweepPoint) -> float | None:
-    return None if point.good_fraction is None else point.goodput_per_s
 
 
 def _share(point: SweepPoint) -> float | None:

@@ -5,8 +5,6 @@ It is no MLPerf submission, and is not one's start. What never completed is 9223
 LoadGen's type. The recommendations are our own words; nothing is computed here.
 """
 
-from __future__ import annotations
-
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.loadgen import Mlperf, MlperfEarlyStopping, MlperfSpread

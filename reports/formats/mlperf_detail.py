@@ -5,8 +5,6 @@ Left out: LoadGen's version and the state of its logger, which Plimsoll has not,
 LoadGen divides by nanoseconds. Rates keep all their digits; nothing is computed here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

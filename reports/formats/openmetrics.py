@@ -5,8 +5,6 @@ histogram there. Times are in seconds; an infinite quantile is ``+Inf``. A histo
 the middles of bins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from plimsoll.reports.documents.live import BINS_AN_OCTAVE, LiveReport
@@ -235,37 +233,36 @@ def _exposed_objectives(report: LiveReport, who: Mapping[str, str]) -> list[str]
     def of(values: Mapping[str, Number], suffix: str = "") -> _Samples:
         return [(suffix, {**who, "objective": name}, value) for name, value in values.items() if value is not None]
 
-    parts = report.objectives
-    lines = family(
-        "plimsoll_live_budget_allowed_ratio",
-        "gauge",
-        "Share that may be bad.",
-        of({p.objective: p.allowed for p in parts}),
-    )
-    lines += family(
-        "plimsoll_live_budget_burn_rate",
-        "gauge",
-        "Share that is certainly bad so far over the share that may be: a lower bound.",
-        of({p.objective: p.burn for p in parts}),
-    )
-    lines += family(
-        "plimsoll_live_budget_spent_ratio",
-        "gauge",
-        "Part of the whole run's error budget that is certainly used: a lower bound.",
-        of({p.objective: p.spent for p in parts}),
-    )
-    lines += family(
-        "plimsoll_live_judged",
-        "counter",
-        "Measured requests that ended, by objective.",
-        of({p.objective: p.n for p in parts}, "_total"),
-    )
-    return lines + family(
-        "plimsoll_live_bad",
-        "counter",
-        "Of these, those that certainly break the objective's limit.",
-        of({p.objective: p.bad for p in parts}, "_total"),
-    )
+    parts, lines = report.objectives, list[str]()
+    for name, kind, text, samples in (
+        ("budget_allowed_ratio", "gauge", "Share that may be bad.", of({p.objective: p.allowed for p in parts})),
+        (
+            "budget_burn_rate",
+            "gauge",
+            "Share that is certainly bad so far over the share that may be: a lower bound.",
+            of({p.objective: p.burn for p in parts}),
+        ),
+        (
+            "budget_spent_ratio",
+            "gauge",
+            "Part of the whole run's error budget that is certainly used: a lower bound.",
+            of({p.objective: p.spent for p in parts}),
+        ),
+        (
+            "judged",
+            "counter",
+            "Measured requests that ended, by objective.",
+            of({p.objective: p.n for p in parts}, "_total"),
+        ),
+        (
+            "bad",
+            "counter",
+            "Of these, those that certainly break the objective's limit.",
+            of({p.objective: p.bad for p in parts}, "_total"),
+        ),
+    ):
+        lines += family(f"plimsoll_live_{name}", kind, text, samples)
+    return lines
 
 
 def _histogram(name: str, bins: Mapping[int, int], who: Mapping[str, str]) -> list[str]:

@@ -151,13 +151,8 @@ def point(settings: Mapping[str, Setting], x: float, runs: Sequence[Seen]) -> Sw
 
 #: Figures of a point that are the median of its runs.
 _MIDDLES = (
-    "offered_per_s",
-    "achieved_per_s",
-    "goodput_per_s",
-    "good_fraction",
-    "output_tokens_per_s",
-    "completion",
-    "pace",
+    *("offered_per_s", "achieved_per_s", "goodput_per_s", "good_fraction", "output_tokens_per_s"),
+    *("completion", "pace"),
 )
 
 

@@ -1,7 +1,5 @@
 """Ink: SVG elements as escaped text. The only place that writes angle brackets, so that nothing escapes escaping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape

@@ -4,8 +4,6 @@ found.
 A hollow mark at the top is a point that has no value to show: it did not keep up. Nothing is interpolated here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -168,15 +166,8 @@ def _labels(plot: Plot, x: Axis, y: Axis, canvas: Canvas) -> Markup:
         name = trace.label if len(trace.label) <= _MOST_LABEL else trace.label[: _MOST_LABEL - 1] + "…"
         at = x.at(end[0]) + 8
         fits = at + len(name) * FONT * 0.6 < canvas.width
-        drawn.append(
-            text(
-                at if fits else at - 16,
-                place if fits else place - 8,
-                name,
-                f"end halo {trace.class_}",
-                "start" if fits else "end",
-            )
-        )
+        where = (at, place, "start") if fits else (at - 16, place - 8, "end")
+        drawn.append(text(where[0], where[1], name, f"end halo {trace.class_}", where[2]))
     return join(drawn)
 
 

@@ -4,8 +4,6 @@ Every chart is drawn twice, wide and narrow, because text in a scaled-down drawi
 style sheet shows one of the two. Charts never decide colours: they name classes and the style sheet does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """How an indicator is spread: as a histogram, over the run's time as a map, and by the length of the prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -9,7 +9,7 @@ import numpy as np
 
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.samples.recording import CANCELLED, STATUSES, STEP, Recording
-from plimsoll.scenarios.samples.rows import Head, Reading
+from plimsoll.scenarios.samples.rows import Reading
 from plimsoll.scenarios.samples.traces import Format
 from plimsoll.scenarios.text.document import ScenarioError
 
@@ -77,16 +77,12 @@ def _whole(column: Any, name: str) -> IntArray:
     return values
 
 
-def _detect(head: Head) -> bool:
-    return False
-
-
 FORMAT = Format(
     name="run",
     summary="A run directory of ours",
     unit="ns",
     sign="a folder with requests.parquet",
-    detect=_detect,
+    detect=lambda head: False,
     read=_read,
     takes=(*_TAKES, *_MORE),
     columns=("session", "turn", "think_ns", "status", "gave_up_ns", "latency_ns", "ttft_ns"),

@@ -5,8 +5,6 @@ which blocks of prompts were there before is told by bits in a file without a na
 Mooncake's, this is exact; of hashes a block in ten thousand may be taken for one that was seen.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterable

@@ -266,11 +266,7 @@ def _ns(sample: float, rate: int) -> int:
     return round(sample * NS / rate)
 
 
-def _build(params: Audio, seed: int) -> PayloadSource:
-    return _labelled(params, seed, ())
-
-
-def _labelled(params: Audio, seed: int, keys: Collection[str]) -> PayloadSource:
+def _labelled(params: Audio, seed: int, keys: Collection[str] = ()) -> PayloadSource:
     seed = child(seed, "audio")
     errors: list[str] = []
     if keys and params.manifest is None:
@@ -360,6 +356,6 @@ SOURCE = Source(
     name="audio",
     summary="Speech with its transcript and its true ends: recordings, or synthetic tone speech.",
     params=Audio,
-    build=_build,
+    build=_labelled,
     labelled=_labelled,
 )

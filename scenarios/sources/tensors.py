@@ -115,8 +115,9 @@ def _values(tensor: Tensor, rng: np.random.Generator, n: int) -> list[Any]:
     return list(rng.integers(int(low), int(high), n, endpoint=True, dtype=tensor.datatype.lower()).tolist())
 
 
-def _build(params: Tensors, seed: int) -> _Samples:
-    return _Samples(params, child(seed, "tensors"))
-
-
-SOURCE = Source(name="tensors", summary="Seeded random tensors for KServe v2 endpoints.", params=Tensors, build=_build)
+SOURCE = Source(
+    name="tensors",
+    summary="Seeded random tensors for KServe v2 endpoints.",
+    params=Tensors,
+    build=lambda params, seed: _Samples(params, child(seed, "tensors")),
+)

@@ -12,8 +12,6 @@ normaliser:
 The only importer of ``whisper_normalizer``, on first use. It refuses to guess a language, and it judges nothing.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ PASS needs every one to pass, so a family makes a wrong PASS no likelier. FAIL n
 step-down first (1979): the chance that any kept promise is called broken stays below 1 - confidence.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

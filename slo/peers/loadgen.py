@@ -7,8 +7,6 @@ defect (negative TPOT of one-token answers, an end-to-end estimate overwritten b
 section) this module gives what was meant. It formats nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ positive: it goes through every point and shows no bump that nobody measured. It
 points, and across a point at which the endpoint did not keep up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -222,12 +220,8 @@ def bracket(points: Sequence[Standing]) -> Bracket:
     passed = [p.x for p in ordered if p.outcome == "PASS"]
     low = max((x for x in passed if high is None or x < high), default=None)
     neither = [p.x for p in ordered if p.outcome in ("INCONCLUSIVE", "INVALID")]
-    return Bracket(
-        low,
-        high,
-        tuple(x for x in neither if (low is None or x > low) and (high is None or x < high)),
-        tuple(x for x in passed if high is not None and x > high),
-    )
+    undecided = tuple(x for x in neither if (low is None or x > low) and (high is None or x < high))
+    return Bracket(low, high, undecided, tuple(x for x in passed if high is not None and x > high))
 
 
 def max_distance(x: Sequence[float], y: Sequence[float], shape: Literal["convex", "concave"]) -> float | None:

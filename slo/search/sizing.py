@@ -5,8 +5,6 @@ estimate is wrong half of the time. Of two rules the one that wants more decides
 and none fuller than a second share when one is lost (SEMANTICS E.4). Nothing here knows the right price or headroom.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ is gone, there twice or altered in any column moves them. Nothing is signed: who
 not found out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b

@@ -6,8 +6,6 @@ opening a connection or waiting for a free one. In an open loop it makes a brack
 single query, and for comparisons.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Two answers, never mixed: what OpenSLO would have said of the counts (met or mis
 or INCONCLUSIVE, which also knows the size of the sample. No data is INCONCLUSIVE, for each component of a composite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Reading one object never looks at another: references stay names with their plac
 ``plimsoll.slo.objectives.openslo.reading`` to follow.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ References are followed inside the file only: what a gate promises should stand 
 another system is valid and kept apart (``Loaded.outside``): it can be checked and not judged.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping
