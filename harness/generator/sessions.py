@@ -284,9 +284,7 @@ class Turns:
                 self._next[earlier] = row
         labels = {} if plan.labels is None else plan.labels.columns
         self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
-        later = np.array(before) >= 0
-        #: Nobody thinks: each turn is due when the answer before it has ended.
-        self.hurried = bool((plan.due_ns[later] == plan.due_ns[np.array(before)[later]]).all())
+        self.hurried = plan.hurried
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []

@@ -515,8 +515,8 @@ async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArra
 
 def matters(target: Target, plan: Extent) -> bool:
     """Whether what the probe finds would change anything for this load, sent by workers of this host."""
-    paced = plan.open_loop and plan.n_queries > 1
-    return paced and target.spin_ns is None and protocols()[target.protocol].needs_url and engine_of(target) == "native"
+    paced = plan.open_loop and plan.n_queries > 1 and protocols()[target.protocol].needs_url
+    return paced and target.spin_ns is None and engine_of(target, plan.hurried) == "native"
 
 
 def chosen(late: IntArray, plan: Extent, workers: int) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def prepare(
             problems = _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", options)[1]
             errors += _lined(problems, COMMAND_LINE, None, flags)
         else:
-            errors += _errors_beyond(scenario_name, asked.any_objective)
+            errors += errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
     errors += problems
     targets: dict[str, tuple[Target, Headers]] = {}
@@ -131,12 +131,8 @@ def prepare(
         if not asked.any_objective:
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += [*problems, *_undivided(scenario)]
-        errors += check_accuracy(scenario, promises.objectives)
-        errors += [
-            *check_labels(scenario, promises.objectives),
-            *([] if asked.served else _unasked(promises.objectives)),
-            *_check_budget(scenario),
-        ]
+        errors += [*check_accuracy(scenario, promises.objectives), *_contradictions(scenario, promises.objectives)]
+        errors += [] if asked.served else _unasked(promises.objectives)
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
@@ -150,6 +146,30 @@ def prepare(
     directory = rundir.create(out or default_out(scenario.name))
     job = replace(_job(scenario, targets, directory, command or sys.argv), calibrate_tokens=calibrate_tokens)
     return Prepared(job, promises, outputs)
+
+
+def check_promised(
+    scenario: Scenario, name: str | None, flags: Mapping[str, Any], asked: Asked, promises: Promises
+) -> tuple[Promises, list[str]]:
+    """The promises to plan for, those of the flags or the scenario's own, and every error that a run of it would tell
+    of, but for what other flags and the host decide: URL, secrets, mode, whom to ask.
+    """
+    errors: list[str] = []
+    if not asked.any_objective:
+        promises, errors = of_scenario(scenario.name, promised(scenario), asked)
+        errors += _undivided(scenario)
+    if any(one.mode == "accuracy" for one in scenario.classes.values()):
+        errors += check_accuracy(scenario, promises.objectives)
+    errors += _contradictions(scenario, promises.objectives)
+    for part, one in scenario.classes.items():
+        problems = _at_class(_check_target(scenario.name, one, encode=False), scenario.name, part)
+        errors += _lined(problems, scenario.name, name, flags)
+    return promises, errors
+
+
+def _contradictions(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
+    """What one part of a scenario says and another makes impossible."""
+    return [*check_labels(scenario, objectives), *_check_budget(scenario)]
 
 
 def _check_budget(scenario: Scenario) -> list[str]:
@@ -245,7 +265,7 @@ def traces_error(address: Any) -> str | None:
     return address_error(address)
 
 
-def _errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
+def errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
     """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
     try:
         raw = document(scenario_name)
@@ -381,8 +401,9 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         raw = document(name)
         scenario = load(raw)
     except ScenarioError as error:
-        raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
-    errors = [*of_scenario(name, promised(scenario))[1], *_undivided(scenario)]
+        raise HarnessFault(error.errors + errors_beyond(raw, slo_given=False)) from None
+    promises, errors = of_scenario(name, promised(scenario))
+    errors += [*_undivided(scenario), *_contradictions(scenario, promises.objectives)]
     for part, one in scenario.classes.items():
         errors += _at_class(_check_target(name, one, encode), name, part)
     if errors:

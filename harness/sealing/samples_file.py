@@ -20,6 +20,9 @@ from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.served import SCRAPE, Block, Gap, Origin, Served
 
 SAMPLES, FILE = "server.samples", "server.parquet"
+_FULL = "it was read, and the disk took no more"
+#: What is told of a source by its worst sample, and what a sample calls it.
+_WORST = (("slowed_s", "period_s"), ("left_out", "left_out"))
 
 
 def server_of(path: Path, manifest: Mapping[str, Any]) -> tuple[Served | None, str | None]:
@@ -47,6 +50,7 @@ class Reader:
         self._sources: dict[int, dict[str, Any]] = {}
         self._place: dict[int, int] = {}
         self._order: dict[int, list[int]] = {}
+        self._unwritten: dict[int, tuple[int, int, int]] = {}
         self.series: list[served.Series] = []
 
     def origins(self) -> list[Origin]:
@@ -58,11 +62,18 @@ class Reader:
                 period_ns=int(one["period_s"] * 1e9),
                 slowed_ns=int(one["slowed_s"] * 1e9),
                 cpu_ns=one["cpu_ns"],
-                gaps=tuple(_merged(one["tries"])),
+                gaps=(*_merged(one["tries"]), *self._lost(number)),
                 declared=tuple(sorted(one["declared"])),
+                unwritten=sum(gap.count for gap in self._lost(number)),
+                left_out=one["left_out"],
             )
-            for one in self._sources.values()
+            for number, one in self._sources.items()
         ]
+
+    def _lost(self, number: int) -> list[Gap]:
+        """The scrapes of a source that no disk took."""
+        sent_ns, end_ns, count = self._unwritten.get(number, (0, 0, 0))
+        return [Gap(sent_ns - self._t0_ns, end_ns - self._t0_ns, count, _FULL)] if count else []
 
     def blocks(self) -> Iterator[Block]:
         """One for each sample."""
@@ -71,6 +82,9 @@ class Reader:
                 if not line.endswith(b"\n"):
                     return
                 record = json.loads(line)
+                if isinstance(record, list):
+                    self._unwritten = {one[0]: (one[1], one[2], one[3]) for one in record}
+                    continue
                 number = record["source"]
                 if record["is"] == "source":
                     self._sources[number] = {
@@ -78,6 +92,7 @@ class Reader:
                         "slowed_s": record["period_s"],
                         "tries": [],
                         "cpu_ns": 0,
+                        "left_out": 0,
                         "declared": set(),
                     }
                     self.series.append((record["name"], "scrape_bytes", "{}", SCRAPE))
@@ -91,7 +106,8 @@ class Reader:
                 values = file.read(8 * record["n"])
                 if len(values) < 8 * record["n"]:
                     return
-                source |= {"cpu_ns": record["cpu_ns"], "slowed_s": max(source["slowed_s"], record["period_s"])}
+                source |= {"cpu_ns": record["cpu_ns"]}
+                source |= {to: max(source[to], record.get(of, 0)) for to, of in _WORST}
                 self._learn(number, source["name"], record)
                 places = [self._place[-1 - number], *self._order[number]]
                 found = np.concatenate([[float(record["bytes"])], np.frombuffer(values)])

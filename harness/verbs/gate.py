@@ -183,13 +183,14 @@ def _told_by(spans: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
         return sealed, [f"{where}: it can't be read ({files.why(error)}). Name a file of OTLP traces in JSON"]
     except SpansError as error:
         return sealed, [f"{where}: {error}"]
-    records, n = joined(sealed.records, ids, traces)
+    records, n, late = joined(sealed.records, ids, traces)
     if not n:
         return sealed, [
             f"{where}: none of its {len(traces)} traces is of a request of {sealed.directory.path}. Take the spans of "
             f"this run's time, and sample more of them (--option traceparent=100%)"
         ]
-    print(f"{where}: stages of {n} of {int(records.planned.sum())} requests", file=sys.stderr)
+    more = f"; {late} spans began after their request's answer and are no stages of it" if late else ""
+    print(f"{where}: stages of {n} of {int(records.planned.sum())} requests{more}", file=sys.stderr)
     return replace(sealed, records=records), []
 
 

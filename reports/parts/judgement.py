@@ -189,6 +189,11 @@ def warnings_part(
             f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")
         )
     found += _token_warnings(counts, options.get("include_usage") is False) + _other_tokens(judged.facts)
+    if counts.false_stages:
+        found.append(
+            f"of {many(counts.false_stages, 'answer')} the server says that a stage took longer than the whole "
+            "request: such a stage is left out"
+        )
     if options.get("request_id", True) and counts.all_empty_400:
         found.append(
             "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "
@@ -230,6 +235,11 @@ def _token_warnings(counts: slo_counts.Counts, usage_off: bool) -> list[str]:
             f"{counts.short_of_asked} of {counts.asked_exactly} answers had fewer tokens than asked exactly: the load "
             "was lighter than planned. The server may not know exact_output's fields (min_tokens, ignore_eos), or it "
             "cut those answers. Look at its log"
+        )
+    if counts.false_cached:
+        found.append(
+            f"of {many(counts.false_cached, 'answer')} the server says that more of the prompt was cached than the "
+            "prompt has tokens: these count as if it had not said"
         )
     return found
 

@@ -15,7 +15,7 @@ from plimsoll.reports.wording import units
 from plimsoll.slo.verdict import hops as found
 
 TITLE = "Latency budget"
-REST = "measured by nobody"
+REST, APART = "measured by nobody", "taken by no hop"
 
 
 class _Staged(Protocol):
@@ -23,9 +23,9 @@ class _Staged(Protocol):
 
 
 class HopSpent(BaseModel, frozen=True, extra="forbid"):
-    """One hop, or what is left beside the measured ones, for ``hops`` together."""
+    """One hop, what no hop takes, or what is left beside all that is measured, for ``hops`` together."""
 
-    hops: list[Text]
+    hops: list[Text] = Field(description="empty: no hop takes it")
     sources: list[Text] = Field(description="stages of the server and times of the client; empty: what is left")
     limit_ns: int = Field(description="of a request, or of a token if per_token")
     per_token: bool = False
@@ -85,20 +85,23 @@ def _unnamed(part: Hops, report: _Staged) -> list[str]:
 
 
 def sentence(part: Hops) -> str:
-    """Which hop overspent most, or that none did."""
+    """Which hop overspent most, or that none did; and what no hop takes, most of all first."""
+    apart = max((one for one in part.spent if one.sources and not one.hops), key=lambda one: one.slow_ns, default=None)
+    other = "" if apart is None else f" {apart.sources[0]} took {units.duration(apart.slow_ns)}, which no hop takes."
     if not part.overspent:
-        return "No hop overspent in the slow requests."
+        return f"No hop overspent in the slow requests.{other}"
     one = next(one for one in part.spent if one.hops == part.overspent)
     unmeasured = "" if one.sources else ", which nothing measures,"
     return (
         f"{' and '.join(part.overspent)}{unmeasured} took {units.duration(one.slow_ns)} of "
         f"{units.duration(one.slow_limit_ns)} in the slow requests: {units.percent(part.overspent_share, 2)} of all "
-        "that was overspent there."
+        f"that was overspent there.{other}"
     )
 
 
 def _row(one: HopSpent, n: int) -> Row:
-    name = ", ".join(one.hops) if one.sources else f"{REST}: {', '.join(one.hops)}" if one.hops else REST
+    name, kind = ", ".join(one.hops or one.sources), "" if one.hops and one.sources else APART if one.sources else REST
+    name = f"{kind}: {name}" if kind and name else kind or name
     over = units.percent(one.over / one.n, 2) if one.hops else units.NOTHING
     silent = f" of {units.count(one.n)}" if one.n < n else ""
     limit = units.duration(one.limit_ns) + ("/token" if one.per_token else "") if one.hops else units.NOTHING

@@ -62,6 +62,8 @@ class SourcePart(BaseModel, frozen=True, extra="forbid"):
     took_max_ns: int | None = None
     gaps: list[GapPart] = Field(default_factory=list, description="the first 20; failed counts all")
     failed: int = Field(default=0, description="scrapes that gave nothing")
+    unwritten: int = Field(default=0, description="of these, samples that no disk took")
+    left_out: int = Field(default=0, description="series of one sample, at most, that were too many to keep")
 
 
 class NamePart(BaseModel, frozen=True, extra="forbid"):
@@ -179,6 +181,8 @@ def _source(asked: Asked) -> SourcePart:
         took_max_ns=int(took[-1]) if len(took) else None,
         gaps=[part(GapPart, gap) for gap in gaps[:_MOST_GAPS]],
         failed=sum(gap.count for gap in gaps),
+        unwritten=asked.origin.unwritten,
+        left_out=asked.origin.left_out,
     )
 
 
@@ -321,7 +325,18 @@ def server_warnings(part: ServerPart | None) -> list[str]:
     if part is None:
         return []
     cut = [f"the server's books are not known: {book.why}" for book in part.books if "last asked" in book.why]
-    return [*_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
+    lost = [
+        f"{units.many(one.unwritten, 'sample')} of what {name} says of the server could not be written: the disk was "
+        "full. Make room on it and measure again"
+        for name, one in part.sources.items()
+        if one.unwritten
+    ]
+    lost += [
+        f"{name} shows new series again and again: up to {units.count(one.left_out)} of a sample were too many to keep"
+        for name, one in part.sources.items()
+        if one.left_out
+    ]
+    return [*lost, *_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
 
 
 def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:

@@ -3,7 +3,8 @@
 Read is OTLP's JSON, one document or one a line, as a collector's file exporter writes it. Only lengths are taken, so
 the servers' clocks need not agree with ours. The outermost span of a trace is the whole request and no stage; a span
 within another one is a part of it (``route.lookup``). A span that tells its stages in attributes, as vLLM's does,
-stands for those instead.
+stands for those instead. One that begins after the outermost has ended is work that no answer waited for, and no stage
+of its request.
 """
 
 from __future__ import annotations
@@ -102,11 +103,16 @@ def _span(span: Mapping[str, Any]) -> Span:
     return Span(str(span["spanId"]), parent, name, begin, min(max(0, end - begin), _LONGEST_NS), told)
 
 
-def stages(spans: Sequence[Span]) -> str:
-    """The spans of one trace as a Server-Timing header says stages, in order of their beginnings."""
+def stages(spans: Sequence[Span]) -> tuple[str, int]:
+    """The spans of one trace as a Server-Timing header says stages, in order of their beginnings; and how many of them
+    began after the outermost had ended.
+    """
     known = {span.id for span in spans}
+    outermost = (span for span in spans if span.parent not in known or span.parent == span.id)
+    end_ns = max((span.begin_ns + span.took_ns for span in outermost), default=1 << 100)
+    within_it = [span for span in spans if span.begin_ns <= end_ns]
     inner: dict[str, list[Span]] = defaultdict(list)
-    for span in sorted(spans, key=lambda span: span.begin_ns):
+    for span in sorted(within_it, key=lambda span: span.begin_ns):
         inner[span.parent if span.parent in known and span.parent != span.id else ""].append(span)
 
     def within(span: Span, path: str, outer: frozenset[str]) -> Iterator[tuple[str, int]]:
@@ -123,23 +129,27 @@ def stages(spans: Sequence[Span]) -> str:
     for root in inner[""]:
         told = list(islice(within(root, "", frozenset()), MOST))  # ids that stand there twice have no end
         found += told or [(root.name, root.took_ns)]
-    return ", ".join(f"{name};dur={took / 1e6:.6f}" for name, took in found[:MOST])
+    said = ", ".join(f"{name};dur={took / 1e6:.6f}" for name, took in found[:MOST])
+    return said, len(spans) - len(within_it)
 
 
-def joined(records: Records, ids: TraceIds, traces: Mapping[str, Sequence[Span]]) -> tuple[Records, int]:
-    """The records, of which the requests that have a trace here tell its stages, and how many these are."""
+def joined(records: Records, ids: TraceIds, traces: Mapping[str, Sequence[Span]]) -> tuple[Records, int, int]:
+    """The records, of which the requests that have a trace here tell its stages; how many these are; and how many spans
+    came too late to be stages.
+    """
     high, low = ids.halves(records)
     there = np.array([int(trace[:16], 16) for trace in traces], np.uint64)
     rows = np.flatnonzero(np.isin(high, there) & records.planned)
     names = [f"{one:016x}{other:016x}" for one, other in zip(high[rows].tolist(), low[rows].tolist(), strict=True)]
     pairs = [(row, stages(traces[name])) for row, name in zip(rows.tolist(), names, strict=True) if name in traces]
+    late = sum(number for _, (_, number) in pairs)
     timings = list(records.timings)
     column = records["server_timing"].copy()
     places = {text: place for place, text in enumerate(timings)}
-    for row, text in pairs:
+    for row, (text, _) in pairs:
         column[row] = places.setdefault(text, len(places))
     told = Records(
         {**records.columns, "server_timing": column.astype("i4")}, None, None, records.errors, tuple(places),
         records.session, records.chunks, records.labels,
     )  # fmt: skip
-    return told, len(pairs)
+    return told, len(pairs), late

@@ -54,7 +54,7 @@ def test_the_spans_of_a_trace_are_the_stages_of_its_request_and_of_no_other() ->
             otlp(span(one, "c", "a", "v1.route", 4_500, 6_000), span("ab" * 16, "x", "", "foreign", 0, 9)),
         ]
     )
-    found, n = joined(rows(timings=["queue;dur=9", None, None]), IDS, read(data))
+    found, n, _ = joined(rows(timings=["queue;dur=9", None, None]), IDS, read(data))
     assert n == 2
     told = found.texts("server_timing")
     assert told[0] == "queue;dur=9"
@@ -65,7 +65,7 @@ def test_the_spans_of_a_trace_are_the_stages_of_its_request_and_of_no_other() ->
 def test_a_header_gives_way_to_spans_and_warm_ups_and_attempts_have_none() -> None:
     phases = [Phase.MEASURE, Phase.ATTEMPT, Phase.WARMUP]
     mixed = rows(3, query_id=[1, 1, 1], phase=phases, timings=["queue;dur=9"] * 3)
-    found, n = joined(mixed, IDS, read(otlp(span(trace_of(1), "a", "", "work", 0, 5_000_000))))
+    found, n, _ = joined(mixed, IDS, read(otlp(span(trace_of(1), "a", "", "work", 0, 5_000_000))))
     assert n == 1
     assert [parse(str(text)) for text in found.texts("server_timing")] == [
         {"work": 5_000_000}, {"queue": 9_000_000}, {"queue": 9_000_000},
@@ -77,7 +77,7 @@ def test_a_header_gives_way_to_spans_and_warm_ups_and_attempts_have_none() -> No
 def test_a_span_that_tells_its_stages_stands_for_them(parent: str) -> None:
     spans = [span("ab" * 16, "v", parent, "llm_request", 0, 10**9, **VLLM), span("ab" * 16, "gateway", "", "in", 0, 9)]
     (trace,) = read(otlp(*spans[: 1 + (parent == "gateway")])).values()
-    assert parse(stages(trace)) == {"queue": 250_000_000, "prefill": 125_000_000, "decode": 10**9}
+    assert parse(stages(trace)[0]) == {"queue": 250_000_000, "prefill": 125_000_000, "decode": 10**9}
 
 
 def test_spans_in_a_circle_and_very_many_of_them_end() -> None:
@@ -87,9 +87,9 @@ def test_spans_in_a_circle_and_very_many_of_them_end() -> None:
         span(trace, "b", "a", "two", 0, 5),
         span(trace, "c", "c", "own", 0, 5),
     ]
-    assert parse(stages(read(otlp(*round_))[trace])) == {"own": 5}
+    assert parse(stages(read(otlp(*round_))[trace])[0]) == {"own": 5}
     many = [span(trace, f"{i}", "root", f"s{i}", i, i + 5) for i in range(90)] + [span(trace, "root", "", "r", 0, 99)]
-    assert list(parse(stages(read(otlp(*many))[trace]))) == [f"s{i}" for i in range(MOST)]
+    assert list(parse(stages(read(otlp(*many))[trace])[0])) == [f"s{i}" for i in range(MOST)]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,16 @@ def test_ids_that_stand_there_many_times_chains_and_cycles_end() -> None:
     ]
     chain = [span("cd" * 16, str(at), str(at - 1), "x" * 9_000, at, 10**400) for at in range(5_000)]
     cycle = [span("ef" * 16, str(at), str((at + 1) % 3), "c", at, 99) for at in range(3)]
-    found = [stages(trace) for trace in read(otlp(*many, *chain, *cycle)).values()]
+    found = [stages(trace)[0] for trace in read(otlp(*many, *chain, *cycle)).values()]
     assert [len(text.split(", ")) for text in found] == [MOST, MOST, 1]
     assert max(map(len, found)) < 150_000
     assert found[2] == ""
+
+
+def test_a_span_that_begins_after_the_answer_is_no_stage_and_is_counted() -> None:
+    one = trace_of(1)
+    spans = [span(one, "a", "ours", "POST", 0, 90_000), span(one, "b", "a", "route", 10, 40_000)]
+    late = [span(one, "c", "a", "audit", 90_001, 10**9), span(one, "d", "c", "audit.write", 90_002, 10**9)]
+    found, n, after = joined(rows(), IDS, read(otlp(*spans, *late)))
+    assert (n, after) == (1, 2)
+    assert parse(str(found.texts("server_timing")[1])) == {"route": 39_990}
