@@ -25,6 +25,7 @@ from plimsoll.harness.secrecy.secrets import learn_target, query_values, url_sec
 from plimsoll.harness.wire.exposition import Written
 from plimsoll.slo.server.canonical import Reading, engines, meanings
 
+_BEGUN = ("_created", "triton_statistics_last_inference")
 #: A scrape takes at most this share of its period.
 MOST_SHARE = 0.05
 #: Of so many scrapes the median says how long one takes.
@@ -78,10 +79,18 @@ class Loop:
 def opened(spec: Mapping[str, Any]) -> list[tuple[str, Source]]:
     """The sources that were asked for by name, and of ``auto`` every place that shows metrics that are known."""
     tls = spec.get("ca_file"), spec.get("verify", True)
-    found: list[tuple[str, Source]] = [(one["name"], Page(one["url"], one["where"], *tls)) for one in spec["pages"]]
+    found = [(one["name"], _source(one["url"], one["where"], tls)) for one in spec["pages"]]
     named = [_read(page) for _, page in found] if spec["auto"] else []
     found += [(f"pid-{pid}", Process(pid)) for pid in spec["pids"]]
     return found + _shown(spec["auto"], spec["places"], tls, named)
+
+
+def _source(url: str, where: str, tls: tuple[str | None, bool]) -> Source:
+    if not url.startswith("grpc"):
+        return Page(url, where, *tls)
+    from plimsoll.harness.scraping.statistics import Statistics  # and protobuf with it
+
+    return Statistics(url, where, *tls)
 
 
 def _read(source: Source) -> Mapping[Written, float]:
@@ -93,13 +102,15 @@ def _read(source: Source) -> Mapping[Written, float]:
 
 
 def one_process(one: Mapping[Written, float], other: Mapping[Written, float]) -> bool:
-    """Whether two pages count the same things of one process: series that were begun at the same microsecond."""
+    """Whether two pages count the same things of one process: series that were begun at the same microsecond, or models
+    that inferred for the last time in the same millisecond.
+    """
     ours, theirs = (
-        {at for at in values.items() if at[0][0].endswith(("_created", "process_start_time_seconds"))}
+        {at for at in values.items() if at[1] and at[0][0].endswith((*_BEGUN, "process_start_time_seconds"))}
         for values in (one, other)
     )
-    begun = any(family.endswith("_created") for (family, _), _ in ours & theirs)
-    started = [{at for at in found if not at[0][0].endswith("_created")} for found in (ours, theirs)]
+    begun = any(family.endswith(_BEGUN) for (family, _), _ in ours & theirs)
+    started = [{at for at in found if not at[0][0].endswith(_BEGUN)} for found in (ours, theirs)]
     return begun and started[0] == started[1]
 
 
@@ -116,7 +127,7 @@ def _shown(
     serving: set[str] = set()
     taken: set[tuple[str, frozenset[str]]] = set()  # some show one page at any path
     for where, own in _candidates(urls, places).items():
-        page, at = Page(where, where, *tls), urlsplit(where)
+        page, at = _source(where, where, tls), urlsplit(where)
         values = _read(page)
         families = frozenset(name for name, _ in values)
         known = [meant for family in families for meant in _means(family)]
@@ -146,6 +157,8 @@ def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
             host = parts.hostname or ""
             name = f"[{host}]" if ":" in host else host
             scheme = "https" if parts.scheme in ("https", "wss", "grpcs") else "http"
+            if own and host and parts.scheme.startswith("grpc"):
+                found.setdefault(urlunsplit((parts.scheme, f"{name}:{parts.port}", "", "", "")), own)
             for port, _, path in (place.partition("/") for place in places):
                 at = f"{name}:{port or parts.port}" if port or parts.port else name
                 if host and own is not bool(port):

@@ -28,7 +28,7 @@ PERIOD_S = 1.0
 AUTO = "auto"
 #: What the first scrape of all sources, and the last one, may take together.
 _READY_S, _LAST_S = 60.0, 15.0
-_NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?://).+)")
+_NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?|grpcs?)://.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,17 @@ def asking(texts: Sequence[str], pids: Sequence[int]) -> tuple[Asking, list[str]
             good = False
         if found is None or not good:
             errors.append(
-                f"--server-metrics, number {place}: not an address. Write http://HOST:PORT/metrics, NAME=URL, or auto"
+                f"--server-metrics, number {place}: not an address. Write http://HOST:PORT/metrics, "
+                "grpc://HOST:PORT for Triton's statistics, NAME=URL, or auto"
             )
             continue
         learn(url_secrets(url))
         parts = urlsplit(url)
-        url = url if parts.path.strip("/") else parts._replace(path="/metrics").geturl()
+        url = (
+            url
+            if parts.path.strip("/") or parts.scheme.startswith("grpc")
+            else parts._replace(path="/metrics").geturl()
+        )
         name = found[1] or redact(f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname))
         if name in pages:
             errors.append(f"--server-metrics: two sources are called {name}. Give each a name: NAME=http://...")

@@ -81,8 +81,9 @@ NAMES: Mapping[str, Name] = MappingProxyType(
 class Reading:
     """Where an engine has ``name``: in the first of ``families`` that is there, the newest release's first.
 
-    ``over``: in the same order, what it is divided by; of a mean, the counter of its events. ``where``: labels that a
-    series must have to count. ``bits``: a mask, of which any bit set counts as 1. ``flag``: what exposes it.
+    ``over``: in the same order, what it is divided by; of a mean, the counter of its events. ``where``: what labels of
+    a series must be for it to count, and after a ``!`` what they must not be; an empty one is one that is not there.
+    ``bits``: a mask, of which any bit set counts as 1. ``flag``: what exposes it.
     """
 
     name: str
@@ -93,6 +94,10 @@ class Reading:
     where: tuple[tuple[str, str], ...] = ()
     bits: int = 0
     flag: str = ""
+
+    def counts(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series with these labels is meant."""
+        return all((labels.get(key, "") == value.lstrip("!")) != value.startswith("!") for key, value in self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,10 @@ class Engine:
     rank: int = 50
 
 
-def gauge(name: str, *families: str, over: tuple[str, ...] = (), scale: float = 1.0, flag: str = "") -> Reading:
-    return Reading(name, "gauge", families, over, scale, flag=flag)
+def gauge(
+    name: str, *families: str, over: tuple[str, ...] = (), scale: float = 1.0, flag: str = "", **where: str
+) -> Reading:
+    return Reading(name, "gauge", families, over, scale, tuple(where.items()), flag=flag)
 
 
 def counter(name: str, *families: str, scale: float = 1.0, flag: str = "", **where: str) -> Reading:

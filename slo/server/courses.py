@@ -125,7 +125,7 @@ def _voices(name: str, served: Served) -> list[_Voice]:
             if reading is None:
                 continue
             place = next(place for place, one in enumerate(reading.families) if one in there)
-            meant = [track for track in mine if set(reading.where) <= set(track.labels.items())]
+            meant = [track for track in mine if reading.counts(track.labels)]
             top, under = (
                 tuple(track for track in meant if track.family == family)
                 for family in (reading.families[place], reading.over[place] if reading.over else "")

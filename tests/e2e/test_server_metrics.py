@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,14 +21,16 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 import pytest
 
-from plimsoll.harness.scraping.scraper import opened
+from plimsoll.harness.scraping.scraper import one_process, opened
 from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Source, Unread
+from plimsoll.harness.scraping.statistics import Statistics
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 PAGE = b'# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine="0"} 3\n'
 LOAD = ["--protocol", "openai-chat", "--model", "scripted", "--rate", "20", "--duration", "2500ms", "--queries", "1"]
 SECOND = 1_000_000_000
+STATISTICS = '{model="embedder",version="1"}'
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -168,6 +171,37 @@ def test_a_first_byte_is_when_it_came() -> None:
         page.close()
     heard, head, rest = wrote
     assert found.sent_ns < heard < head < found.first_ns < rest < found.end_ns
+
+
+def test_tritons_statistics_over_grpc_are_those_over_http() -> None:
+    """Of a server whose model has no page of its own; both are one server's, so one of them is enough."""
+    with server("--model", "embedder", "--grpc-port", "0") as held:
+        body = json.dumps({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["hello"]}]}).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{held.url}/v2/models/embedder/infer", body), timeout=20).close()
+        source, page = Statistics(f"grpc://{held.grpc}", "a"), Page(f"{held.url}/v2/models/stats", "b")
+        over_grpc, over_http = source.read(5.0), page.read(5.0)
+        also = {key: value for key, value in over_grpc.values.items() if "cache_" not in key[0]}
+        assert also == over_http.values
+        assert over_grpc.values["triton_statistics_inference_stats_success_count", STATISTICS] == 1
+        assert over_grpc.sent_ns <= over_grpc.first_ns <= over_grpc.end_ns
+        assert one_process(over_grpc.values, over_http.values)
+        spec = {"pages": [], "pids": [], "places": ["/v2/models/stats"]}
+        assert closed(opened({**spec, "auto": [f"grpc://{held.grpc}"]})) == [f"grpc://{held.grpc}"]
+        held.kill()
+        for _ in range(2):
+            with pytest.raises(Unread, match="refused"):
+                source.read(2.0)
+    closed([("a", source), ("b", page)])
+
+
+def test_auto_leaves_what_is_gone_once_it_was_read() -> None:
+    rows = b'[{"iter": 1, "numActiveRequests": 3, "numQueuedRequests": 2}]'
+    with pages(said(rows)) as url:
+        assert closed(opened({"pages": [], "pids": [], "auto": [url], "places": ["/metrics"]})) == []
+        named = {"pages": [{"name": "a", "url": url, "where": url}], "pids": [], "auto": []}
+        ((_, page),) = opened({**named, "places": []})
+        assert page.read(2.0).values["trtllm_iteration_numQueuedRequests", ""] == 2
+        page.close()
 
 
 def test_a_process_and_what_it_started_are_one_and_one_that_is_gone_is_a_reason() -> None:
