@@ -134,7 +134,7 @@ def prepare(
         errors += check_accuracy(scenario, promises.objectives)
         errors += [
             *check_labels(scenario, promises.objectives),
-            *([] if asked.served else _unasked(promises.objectives)),
+            *([] if asked.served else _unasked(scenario, promises.objectives)),
             *_check_budget(scenario),
         ]
         for name, one in scenario.classes.items():
@@ -161,9 +161,11 @@ def _check_budget(scenario: Scenario) -> list[str]:
     return []
 
 
-def _unasked(objectives: Sequence[Objective]) -> list[str]:
+def _unasked(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
+    """The objectives that nobody could judge. The process of a server that we start is watched anyhow."""
     said = "nobody asks the server. Add --server-metrics auto, or drop the objective"
-    return [f"{one}: {said}" for one in objectives if one.of_server]
+    known = ("host.", "gpu.") if any(one.target.url is None for one in scenario.classes.values()) else ()
+    return [f"{one}: {said}" for one in objectives if one.of_server and not one.indicator.startswith(known or "\0")]
 
 
 def promised(scenario: Scenario) -> list[str]:
