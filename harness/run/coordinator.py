@@ -87,6 +87,12 @@ class Job:
     calibrate_tokens: bool = False
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
     classes: Mapping[str, Job] = field(default_factory=dict)
+    serving: int | None = None  # the process of the bundled server, where it was started before
+
+    @property
+    def own_server(self) -> bool:
+        """We start its server ourselves, or did."""
+        return self.bundled is not None or self.serving is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +281,9 @@ class Coordinator:
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
             if self._job.calibrate_tokens:
                 await self._count_tokens(targets)
+            pid = self._job.serving if server is None else server.process.pid
             for watcher in self._watchers:
-                await watcher.ready([target.url for target in targets])
+                await watcher.ready([target.url for target in targets], pid)
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()

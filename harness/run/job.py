@@ -132,7 +132,7 @@ def prepare(
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += [*problems, *_undivided(scenario)]
         errors += [*check_accuracy(scenario, promises.objectives), *_contradictions(scenario, promises.objectives)]
-        errors += [] if asked.served else _unasked(promises.objectives)
+        errors += [] if asked.served else _unasked(scenario, promises.objectives)
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
@@ -181,9 +181,11 @@ def _check_budget(scenario: Scenario) -> list[str]:
     return []
 
 
-def _unasked(objectives: Sequence[Objective]) -> list[str]:
+def _unasked(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
+    """The objectives that nobody could judge. The process of a server that we start is watched anyhow."""
     said = "nobody asks the server. Add --server-metrics auto, or drop the objective"
-    return [f"{one}: {said}" for one in objectives if one.of_server]
+    known = ("host.", "gpu.") if any(one.target.url is None for one in scenario.classes.values()) else ()
+    return [f"{one}: {said}" for one in objectives if one.of_server and not one.indicator.startswith(known or "\0")]
 
 
 def promised(scenario: Scenario) -> list[str]:

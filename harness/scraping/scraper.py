@@ -2,8 +2,8 @@
 
 It is no sender: whatever a page costs to read is paid here. Told on stdin what to ask, it asks each source once, says
 on stdout what came of it, and then goes on until it is told to stop, or its parent is gone: then it asks each once
-more. Every sample is on disk before the next is asked for. A source that takes more than 5 % of its period is asked
-less often.
+more, as it does between two periods when it is told to. Every sample is on disk before the next is asked for. A source
+that takes more than 5 % of its period is asked less often.
 """
 
 from __future__ import annotations
@@ -41,24 +41,33 @@ class Loop:
         self._number, self._source, self._writer = number, source, writer
         self._wanted_s = self._period_s = period_s
         self._took: deque[float] = deque(maxlen=_LAST)
-        self._over = threading.Event()
+        self._over, self._now = False, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Ask now, and then a period later."""
+        self._now.set()
+
     def stop(self) -> None:
-        self._over.set()
+        self._over = True
+        self._now.set()
 
     def join(self) -> None:
         self._thread.join(_PATIENCE_S + _LAST_PATIENCE_S)
 
     def _run(self) -> None:
         due = time.monotonic() + self._period_s
-        while not self._over.wait(max(0.0, due - time.monotonic())):
+        while True:
+            hurried = self._now.wait(max(0.0, due - time.monotonic()))
+            self._now.clear()
+            if self._over:
+                break
+            due = time.monotonic() if hurried else due
             self.ask(_PATIENCE_S)
-            now = time.monotonic()
-            due = max(due + self._period_s, now)
+            due = max(due + self._period_s, time.monotonic())
         self.ask(_LAST_PATIENCE_S)
         self._source.close()
 
@@ -188,7 +197,9 @@ def main(stdin: IO[str], stdout: IO[str]) -> None:
     print(json.dumps({"sources": len(sources), "failed": said, "twice": twice}), file=stdout, flush=True)
     for loop in loops:
         loop.start()
-    stdin.readline()
+    while stdin.readline().strip() == "ask":
+        for loop in loops:
+            loop.hurry()
     for loop in loops:
         loop.stop()
     for loop in loops:

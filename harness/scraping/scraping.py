@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process import child
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared
-from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.secrecy.redaction import learn, redact
 from plimsoll.harness.secrecy.secrets import url_secrets
@@ -115,9 +115,13 @@ class Scraping(Watcher):
         self._asked, self._directory, self._tls, self._private = asked, directory, tls, private
         self._process: asyncio.subprocess.Process | None = None
 
-    async def ready(self, urls: Sequence[str]) -> None:
+    async def ready(self, urls: Sequence[str], pid: int | None = None) -> None:
         """Ask everything once. Raises HarnessFault for what gives no metrics, before anything is sent."""
         asked = self._asked
+        if pid is not None and Path(f"/proc/{pid}").is_dir():
+            asked = replace(asked, pids=tuple(dict.fromkeys((*asked.pids, pid))))
+        if not asked:
+            return
         spec = {
             "file": str(self._directory / SAMPLES),
             "period_s": PERIOD_S,
@@ -164,6 +168,10 @@ class Scraping(Watcher):
         stdin = self._process.stdin if self._process is not None else None
         if stdin is not None and not stdin.is_closing():
             stdin.write(f"{line}\n".encode())
+
+    def begin(self, beginning: Beginning) -> None:
+        """Ask everything once more before the first query: that is the server at idle."""
+        self._tell("ask")
 
     def end(self) -> None:
         """Ask everything once more, and be done."""

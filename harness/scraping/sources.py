@@ -200,6 +200,9 @@ def of_json(found: Any) -> dict[Written, float]:
             labels = quoted(model=one.get("name", ""), version=one.get("version", ""))
             for path, value in _numbers(one):
                 values[f"triton_statistics_{path}", labels] = value
+            for batch in one.get("batch_stats", ()):
+                sized = quoted(model=one.get("name", ""), version=one.get("version", ""), size=batch["batch_size"])
+                values["triton_statistics_batch_executions", sized] = float(batch["compute_infer"]["count"])
         return values
     if isinstance(found, list) and found and all(isinstance(one, dict) and "n_ctx" in one for one in found):
         values = {}

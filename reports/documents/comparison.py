@@ -29,6 +29,7 @@ from plimsoll.reports.blocks.document import (
     Table,
     table,
 )
+from plimsoll.reports.documents import on_server
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.models.comparison_parts import (
     CandidatePart,
@@ -51,6 +52,7 @@ from plimsoll.reports.svg.plot import FONT, Canvas, Chart, Key, Picture, chart, 
 from plimsoll.reports.wording import signs, units
 from plimsoll.slo.comparison.effects import signed
 from plimsoll.slo.metrics.indicator import in_order, title_of
+from plimsoll.slo.server.beside import medians
 
 _WIDE, _NARROW = 1040.0, 420.0
 _HALF = Canvas(540, 300, right=92)
@@ -92,6 +94,7 @@ def document(report: ComparisonReport) -> Document:
             *([] if report.rankings else curves),
             *_ranked(report, On.TERMINAL | On.MARKDOWN if report.rankings else On.ALL),
             *(block for front in report.fronts for block in front_blocks(front, ", ")),
+            *on_server.table("arm", [(arm.name, medians([run.server for run in arm.runs])) for arm in arms]),
             *_false_alarms(report),
         ],
         appendix=_runs(report),

@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from urllib.parse import quote
 
@@ -27,6 +27,7 @@ from plimsoll.reports.blocks.document import (
     Suite,
     Table,
 )
+from plimsoll.reports.documents import on_server
 from plimsoll.reports.documents.comparison import front_figure
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.models.comparison_parts import FrontPart
@@ -50,6 +51,7 @@ from plimsoll.reports.svg.load_curve import Dot, Plot, Trace, Upright, load_curv
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import short_of, title_of
+from plimsoll.slo.server.beside import COLUMNS
 
 _QUANTILES = ("p50", "p99")
 _PLAIN = (
@@ -96,6 +98,7 @@ def document(report: SweepReport) -> Document:
             *curves,
             *fronts,
             Section("The points", [Card([*points, *command])]),
+            *on_server.table("point", _servers(report)),
             *(block for front in report.fronts for block in _front(front)),
         ],
         style="sweep",
@@ -195,6 +198,15 @@ def _points(series: SeriesPart, report: SweepReport) -> list[Block]:
     return [*blocks, Sentence(sentence(series, report), on=On.TERMINAL)] if several else blocks
 
 
+def _servers(report: SweepReport) -> list[tuple[str, Mapping[str, float]]]:
+    return [
+        (", ".join(text for text in (series.label, at(report.x, point.x)) if text), point.server)
+        for series in report.series
+        for point in series.points
+        if point.runs
+    ]
+
+
 def _suite(report: SweepReport) -> Suite:
     """The sweep as a whole, then each point: what was not run is skipped."""
     cases = [Case(report.name, report.outcome, headline(report))]
@@ -225,11 +237,14 @@ def _sheet(report: SweepReport) -> list[Sequence[object]]:
     """One row a point: its settings, its rates, and the percentiles of every time in nanoseconds (``inf``: failed)."""
     names = list(dict.fromkeys(name for point in report.points for name in point.metrics))
     columns = [(name, q) for name in names for q in ("p50", "p90", "p99")]
-    rows: list[Sequence[object]] = [[*report.variables, *_PLAIN, *(f"{name}_{q}_ns" for name, q in columns), "runs"]]
+    said = [name for name in COLUMNS if any(name in point.server for point in report.points)]
+    times = [f"{name}_{q}_ns" for name, q in columns]
+    rows: list[Sequence[object]] = [[*report.variables, *_PLAIN, *times, *said, "runs"]]
     for point in report.points:
         settings = [point.settings.get(name, "") for name in report.variables]
         plain = [getattr(point, name) for name in _PLAIN]
-        rows.append([*settings, *plain, *(_figure(point, name, q) for name, q in columns), " ".join(point.runs)])
+        figures = [_figure(point, name, q) for name, q in columns]
+        rows.append([*settings, *plain, *figures, *(point.server.get(name) for name in said), " ".join(point.runs)])
     return rows
 
 

@@ -4,8 +4,10 @@ not expose, its restarts, whether its books agree with ours, and what asking cos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
+from operator import not_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Figures, Notes, Row, Section, Table
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
-from plimsoll.reports.parts.charts import Timeline, buckets_of
+from plimsoll.reports.parts.charts import Timeline, buckets_of, number
 from plimsoll.reports.parts.parts import Number, Text, part
 from plimsoll.reports.svg.plot import Canvas, Chart, chart
 from plimsoll.reports.svg.strip import Layer, Strip, strip
@@ -22,6 +24,7 @@ from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.server.canonical import NAMES
 
 if TYPE_CHECKING:  # a run of which nobody asked the server loads none of it
+    from plimsoll.slo.server.batch_sizes import BatchSizes
     from plimsoll.slo.server.courses import Course
     from plimsoll.slo.server.served import Asked, Gap
     from plimsoll.slo.server.server_side import Energy, FirstToken, ServerSide
@@ -32,13 +35,22 @@ _DRAWN = (
     "server.queue",
     "server.running",
     "server.kv_usage",
+    "server.busy",
     "server.preempted",
     "gpu.utilisation",
     "gpu.power",
     "host.rss",
 )
+#: Sizes of batches that are listed each.
+_MOST_SIZES = 20
+#: Memory, whose growth is a leak.
+_GROWS = ("host.rss", "gpu.memory")
 #: Reasons that are listed for each source.
 _MOST_GAPS = 20
+
+
+def _none(value: object) -> bool:
+    return value is None
 
 
 class GapPart(BaseModel, frozen=True, extra="forbid"):
@@ -66,9 +78,17 @@ class SourcePart(BaseModel, frozen=True, extra="forbid"):
     left_out: int = Field(default=0, description="series of one sample, at most, that were too many to keep")
 
 
+class SlopePart(BaseModel, frozen=True, extra="forbid"):
+    """Growth in an hour, and its interval at 95 % (``plimsoll.slo.statistics.slope``)."""
+
+    per_h: float
+    low: float
+    high: float
+
+
 class NamePart(BaseModel, frozen=True, extra="forbid"):
     """One name from t0 to the last answer, of all its series. Of a gauge and of a mean ``mean``, ``min``, ``max``; of a
-    counter ``total`` and ``per_s``.
+    counter ``total``, ``per_s``, and as ``max`` the greatest rate between two samples.
     """
 
     title: str
@@ -85,6 +105,16 @@ class NamePart(BaseModel, frozen=True, extra="forbid"):
     max: float | None = None
     total: float | None = None
     per_s: float | None = None
+    idle: float | None = Field(
+        default=None,
+        description="before the first request, of a counter its rate; absent: nobody asked",
+        exclude_if=_none,
+    )
+    slope: SlopePart | None = Field(
+        default=None,
+        description="of memory, over the run; absent: fewer than 20 samples, or a restart",
+        exclude_if=_none,
+    )
     by_bucket: list[Number] = Field(
         default_factory=list,
         description="by bucket of the timeline: of a gauge the largest, of a counter its rate; null: unknown",
@@ -126,6 +156,27 @@ class EnergyPart(BaseModel, frozen=True, extra="forbid"):
     per_token_j: float | None
 
 
+class SizePart(BaseModel, frozen=True, extra="forbid"):
+    """``count`` batches with more than ``low`` and at most ``high`` members; null: no limit."""
+
+    low: float
+    high: Number
+    count: int
+
+
+class BatchesPart(BaseModel, frozen=True, extra="forbid"):
+    """Batches by their size, as one source counted them between two of its samples."""
+
+    source: Text
+    of: str = Field(description="what a batch has so many of: requests, tokens")
+    exact: bool = Field(description="each size is counted; else by buckets of the server's")
+    since_ns: int
+    until_ns: int
+    mean: float | None = Field(default=None, description="null: not exact, or no batch")
+    sizes: list[SizePart] = Field(default_factory=list)
+    why: str = Field(default="", description="why nothing is known", exclude_if=not_)
+
+
 class ServerPart(BaseModel, frozen=True, extra="forbid"):
     """What the server said of itself; every sample is in ``server.parquet``."""
 
@@ -136,6 +187,7 @@ class ServerPart(BaseModel, frozen=True, extra="forbid"):
     books: list[BookPart] = Field(default_factory=list)
     first_token: FirstTokenPart | None = Field(default=None, description="null: not known of the same answers")
     energy: EnergyPart | None = Field(default=None, description="null: nothing counts joules, or not all of the run's")
+    batches: list[BatchesPart] = Field(default_factory=list, description="absent: nothing counts them", exclude_if=not_)
     cpu_s: float = Field(default=0.0, description="processor time of the process that asked")
 
 
@@ -148,14 +200,21 @@ def server_part(run: JudgedRun) -> ServerPart | None:
     edges = buckets_of(rows).edges() if len(rows) else np.empty(0, np.int64)
     return ServerPart(
         sources={name: _source(asked) for name, asked in side.served.sources.items()},
-        names={name: _name(course, edges) for name, course in side.courses.items()},
+        names={name: _name(course, edges, side) for name, course in side.courses.items()},
         absent=dict(side.absent),
         restarts=[part(RestartPart, one) for one in side.restarts],
         books=[part(BookPart, one) for one in side.books],
         first_token=None if side.first_token is None else _first_token(side.first_token),
         energy=None if side.energy is None else _energy(side.energy),
+        batches=[_batches(one) for one in side.batches],
         cpu_s=max((asked.origin.cpu_ns for asked in side.served.sources.values()), default=0) / 1e9,
     )
+
+
+def _batches(found: BatchSizes) -> BatchesPart:
+    rows = zip(found.low, found.high, found.counts, strict=True)
+    sizes = [SizePart(low=low, high=number(high, "1"), count=count) for low, high, count in rows]
+    return part(BatchesPart, found, sizes=sizes)
 
 
 def _first_token(found: FirstToken) -> FirstTokenPart:
@@ -186,10 +245,11 @@ def _source(asked: Asked) -> SourcePart:
     )
 
 
-def _name(course: Course, edges: IntArray) -> NamePart:
+def _name(course: Course, edges: IntArray, side: ServerSide) -> NamePart:
     from plimsoll.slo.server.server_side import summary
 
     about, known = NAMES[course.name], course.known
+    grown = course.growth() if course.name in _GROWS and not side.restarts else None
     return NamePart(
         title=about.title,
         unit=about.unit,
@@ -200,6 +260,8 @@ def _name(course: Course, edges: IntArray) -> NamePart:
         series=course.n_series,
         samples=int(known.sum()),
         unknown=int(course.unknown.sum()),
+        idle=side.idle.get(course.name),
+        slope=None if grown is None else part(SlopePart, grown),
         by_bucket=by_bucket(course, edges),
         **summary(course),
     )
@@ -242,13 +304,39 @@ def blocks(part: ServerPart, report: Any) -> list[Block]:
     ]
     rows = [Row(_cells(name, one)) for name, one in part.names.items() if one.samples]
     table = Table(head, rows, title="The server itself")
-    shown: list[Block] = [Card([table])]
+    shown: list[Block] = [Card([table, *map(_batch_table, part.batches)])]
     timeline: Timeline | None = report.charts.timeline
     drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
     if timeline is not None and drawn:
         shown.append(Card([Figures(partial(_charts, part, drawn, timeline), bare=True)]))
     notes = _notes(part)
     return [Section("The server itself", [*shown, Card([Notes(notes)])] if notes else shown, "The server itself")]
+
+
+def _batch_table(part: BatchesPart) -> Table:
+    """Sizes as they were counted; of many, those between two powers of two as one."""
+    found: dict[tuple[float, float], int] = {}
+    many = len(part.sizes) > _MOST_SIZES
+    for one in part.sizes:
+        low, high = one.low, math.inf if one.high is None else float(one.high)
+        if many and 0 < high < math.inf:
+            high = 2.0 ** math.ceil(math.log2(high))
+            low = high // 2
+        found[low, high] = found.get((low, high), 0) + one.count
+    total = sum(found.values())
+    rows = [Row([_between(low, high), units.count(n), units.percent(n / total, 3)]) for (low, high), n in found.items()]
+    kind = "exact" if part.exact else "by the server's buckets"
+    head = Column(f"{part.of} in one", right=False, names=True)
+    average = "" if part.mean is None else f"; mean {units.significant(part.mean)}"
+    said = part.why or f"{units.count(total)} in all{average}"
+    columns, notes = [head, Column("batches"), Column("share")], [f"{part.source}: {said}"]
+    return Table(columns, rows, title=f"Batches by size ({kind})", notes=notes)
+
+
+def _between(low: float, high: float) -> str:
+    if math.isinf(high):
+        return f"more than {low:g}"
+    return f"{high:g}" if high - low <= 1 else f"{math.floor(low) + 1} to {high:g}"
 
 
 def _cells(name: str, one: NamePart) -> list[str | Cell]:
@@ -276,6 +364,7 @@ def _notes(part: ServerPart) -> list[str]:
             f"{name}: nothing {gap.count} times from {units.seconds(gap.start_ns)}: {gap.reason}" for gap in one.gaps
         ]
     notes += _restarted(part)
+    notes += [_of_host(one) for name, one in part.names.items() if one.idle is not None and name.startswith("host.")]
     for book in part.books:
         theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
         ours = units.NOTHING if book.ours is None else units.count(book.ours)
@@ -301,6 +390,20 @@ def _notes(part: ServerPart) -> list[str]:
     for why in dict.fromkeys(part.absent.values()):
         notes.append(f"{', '.join(NAMES[name].title for name, reason in part.absent.items() if reason == why)}: {why}")
     return notes
+
+
+def _of_host(one: NamePart) -> str:
+    """What the process takes at idle and at its peak, and of memory how fast it grows."""
+    unit = {"J": "W", "s": ""}.get(one.unit, one.unit)
+    said = f"{one.title}: {units.human(one.idle or 0.0, unit)} before the first request"
+    if one.max is not None:
+        said += f", at most {units.human(one.max, unit)}"
+    if one.slope is not None and one.slope.high - one.slope.low < (one.max or 0.0):  # else it says nothing
+        low, middle, high = (
+            units.human(round(value), "bytes") for value in (one.slope.low, one.slope.per_h, one.slope.high)
+        )
+        said += f", growing by {middle} an hour ({low} to {high}, at 95 %)"
+    return said
 
 
 def _restarted(part: ServerPart) -> list[str]:

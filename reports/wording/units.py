@@ -99,6 +99,8 @@ def human(value: Number, unit: str, digits: int = 3) -> str:
         return duration(value, digits)
     if unit in ("ratio", "fraction"):
         return percent(value, max(digits, 4))
+    if unit.endswith("/h"):
+        return f"{human(value, unit.removesuffix('/h'), digits)}/h"
     for size, name in _LARGER.get(unit, ()):
         if abs(value) >= size:
             return f"{significant(value / size, digits)} {name}"

@@ -121,6 +121,10 @@ def _of_server(text: str, statistic: str, name: str, tolerance: float | None, wh
         unit, better = of_server(statistic, name)
     except ObjectiveError as error:
         raise QuantityError([f"{text!r}: {error}"]) from None
+    if statistic == "slope":
+        raise QuantityError(
+            [f"{text!r}: slopes are judged and not compared. Write an objective: {statistic}({name}) <= 10MiB/h"]
+        )
     if where:
         raise QuantityError([f"{text!r}: {name} is of the server and of no rows. Leave {selector.text(where)} out"])
     return Quantity(statistic, name, None, better or "lower", unit, tolerance)

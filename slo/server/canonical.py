@@ -53,6 +53,7 @@ NAMES: Mapping[str, Name] = MappingProxyType(
         "server.prefix_hit": Name("Prefix cache hits", "ratio", "mean", "higher"),
         "server.cached_tokens": Name("Cached tokens", "per_s", better="higher"),
         "server.batch": Name("Batch", better=""),
+        "server.busy": Name("Busy", "ratio", "mean", "higher"),
         "server.prompt_tokens": Name("Prompt tokens", "per_s", better="higher"),
         "server.generated_tokens": Name("Generated tokens", "per_s", better="higher"),
         "server.requests": Name("Requests", "per_s", better="higher"),
@@ -101,6 +102,16 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """Counters of batches by the size in ``label``, or, not ``exact``, of all up to it; ``of``: what is in a batch."""
+
+    families: tuple[str, ...]
+    label: str = "size"
+    of: str = "requests"
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """One kind of server. ``places``: where its pages are, as PORT/PATH; without a port, on the server's own. ``rank``:
     of two engines that have one name at one host the lower counts.
@@ -111,6 +122,7 @@ class Engine:
     places: tuple[str, ...]
     readings: tuple[Reading, ...]
     rank: int = 50
+    sizes: tuple[Sizes, ...] = ()
 
 
 def gauge(
@@ -152,10 +164,17 @@ def meanings() -> Mapping[str, tuple[tuple[str, Reading], ...]]:
     return MappingProxyType(found)
 
 
+@cache
+def _sized() -> frozenset[str]:
+    return frozenset(family for engine in engines().values() for one in engine.sizes for family in one.families)
+
+
 def name_of(family: str) -> str:
     """The name that a family is part of, ``server.started`` of what tells a restart; "" for none."""
     if family.endswith("process_start_time_seconds"):
         return STARTED
+    if family in _sized():
+        return SIZES
     base = family.removesuffix("_created")
     ends = ("", "_total", "_sum") if base != family else ("",)
     meant = next((found for end in ends if (found := meanings().get(base + end))), ())
@@ -167,3 +186,5 @@ def name_of(family: str) -> str:
 THROTTLED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 #: Not a measurement: when the process of a source began.
 STARTED = "server.started"
+#: No single number either: batches, counted by their size.
+SIZES = "server.batch_sizes"

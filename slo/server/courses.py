@@ -17,6 +17,8 @@ import numpy as np
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray
 from plimsoll.slo.server.canonical import NAMES, STARTED, Across, Kind, Reading, engines
 from plimsoll.slo.server.served import Asked, Served, Track
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.slope import Slope, slope
 
 #: Names of which several sources may tell of one thing: whoever ranks first does.
 _ONE_VOICE = ("host.", "gpu.")
@@ -57,6 +59,11 @@ class Course:
         """How long each window is: together no longer than the time that passed."""
         found: FloatArray = (self.end_ns - self.since_ns) / 1e9
         return found
+
+    def growth(self, confidence: Probability = "0.95", sides: int = 2) -> Slope | None:
+        """How fast a gauge grows in an hour, of what is known; None: too few samples."""
+        known = self.known
+        return slope(self.end_ns[known] / 1e9, self.values[known], confidence, sides)
 
     @property
     def unknown(self) -> BoolArray:

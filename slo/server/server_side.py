@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from plimsoll.slo.records.records import BoolArray, Phase, Records, TokensFrom
+from plimsoll.slo.server.batch_sizes import BatchSizes, batch_sizes
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -47,6 +48,7 @@ class FirstToken:
     ours_ns: float
 
 
+_LATEST = np.iinfo(np.int64).max
 #: What counts joules.
 _ENERGY = ("gpu.energy", "host.energy")
 
@@ -66,7 +68,7 @@ class Energy:
 @dataclass(frozen=True, slots=True)
 class ServerSide:
     """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
-    known to).
+    known to). ``idle``: by name, before the first request: of a gauge its last value, of a counter its rate.
     """
 
     served: Served
@@ -76,6 +78,8 @@ class ServerSide:
     books: tuple[Book, ...]
     first_token: FirstToken | None = None
     energy: Energy | None = None
+    idle: Mapping[str, float] = field(default_factory=dict)
+    batches: tuple[BatchSizes, ...] = ()
 
 
 def server_side(served: Served, records: Records) -> ServerSide:
@@ -94,7 +98,21 @@ def server_side(served: Served, records: Records) -> ServerSide:
     books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
     during = {name: one.during(0, last_ns, _patience_ns(one, served)) for name, one in found.items()}
     first = _first_token(found.get("server.ttft"), records)
-    return ServerSide(served, during, absent, restarts, books, first, energy_of(during, records, last_ns))
+    idle = {name: value for name, one in found.items() if (value := _idle(one, records)) is not None}
+    energy, batches = energy_of(during, records, last_ns), batch_sizes(served, restarts, last_ns)
+    return ServerSide(served, during, absent, restarts, books, first, energy, idle, batches)
+
+
+def _idle(course: Course, records: Records) -> float | None:
+    """Before anything was sent; None where nobody asked then, and of means, which are of requests."""
+    sent = records["sent_ns"]
+    before = (course.end_ns <= sent[sent != -1].min(initial=_LATEST)) & course.known
+    if course.kind == "mean" or not before.any():
+        return None
+    values, seconds = course.values[before], float(course.seconds[before].sum())
+    if course.kind == "gauge":
+        return float(values[-1])
+    return float(values.sum()) / seconds if seconds > 0 else None
 
 
 def energy_of(during: Mapping[str, Course], records: Records, last_ns: int) -> Energy | None:
@@ -197,14 +215,17 @@ def _requests(records: Records, came: BoolArray) -> int:
 
 
 def summary(course: Course) -> dict[str, float | None]:
-    """The figures of a course: of a gauge and a mean ``mean``, ``min``, ``max``; of a counter ``total``, ``per_s``."""
+    """The figures of a course: of a gauge and a mean ``mean``, ``min``, ``max``; of a counter ``total``, ``per_s``, and
+    ``max``, the greatest rate of a window that is not much shorter than others, in whose time one tick is a great rate.
+    """
     known = course.known
     values, weights = course.values[known], course.weights[known]
     if not len(values):
         return {}
     if course.kind == "counter":
-        seconds = float(course.seconds[known].sum())
-        total = float(values.sum())
-        return {"total": total, "per_s": total / seconds if seconds > 0 else None}
+        spans = course.seconds[known]
+        seconds, total, wide = float(spans.sum()), float(values.sum()), spans >= max(np.median(spans) / 2, 1e-9)
+        most = float((values[wide] / spans[wide]).max()) if wide.any() else None
+        return {"total": total, "per_s": total / seconds if seconds > 0 else None, "max": most}
     middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan
     return {"mean": middle, "min": float(values.min()), "max": float(values.max())}

@@ -287,7 +287,8 @@ def test_the_books_of_a_run_agree_to_the_last_token(tmp_path: Path) -> None:
     assert books["requests"]["ours"] > 40
     rows = pq.read_table(tmp_path / "r" / "requests.parquet", columns=["sent_ns", "done_ns"]).to_pydict()
     table = pq.read_table(tmp_path / "r" / "server.parquet").to_pydict()
-    assert all(a < b < c for a, b, c in zip(table["sent_ns"], table["first_ns"], table["end_ns"], strict=True))
+    stamps = zip(table["source"], table["sent_ns"], table["first_ns"], table["end_ns"], strict=True)
+    assert all(a < b < c for name, a, b, c in stamps if not name.startswith("pid-"))  # /proc has no first byte
     assert min(table["end_ns"]) < min(rows["sent_ns"])
     assert max(table["sent_ns"]) > max(rows["done_ns"])
     gaps = [b - a for a, b in zip(sorted({*table["sent_ns"]}), sorted({*table["sent_ns"]})[1:], strict=False)]
@@ -500,3 +501,57 @@ def test_a_run_that_is_cut_off_keeps_every_sample_until_then(tmp_path: Path, num
     (source,) = [one for name, one in found["sources"].items() if "v2" not in name]
     assert source["samples"] >= 4
     assert found["names"]["server.running"]["max"] > 0
+
+
+def test_a_server_of_our_own_is_watched_without_a_word(tmp_path: Path) -> None:
+    """Its process alone, at idle and at its peak: nobody gave a flag, and objectives on it can be judged."""
+    done = plimsoll_here("run", *LOAD, "--slo", "max(host.rss) <= 64GiB", "--out", "r", cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = reported(tmp_path / "r")
+    (source,) = found["sources"]
+    assert source.startswith("pid-")
+    memory, cores = found["names"]["host.rss"], found["names"]["host.cpu"]
+    assert 10e6 < memory["idle"] <= memory["max"] < 1e9
+    assert 0 <= cores["idle"] < 1
+    assert cores["max"] > 0
+    assert "before the first request" in done.stdout
+
+
+def test_an_objective_on_what_nobody_asks_is_refused_though_the_server_is_ours(tmp_path: Path) -> None:
+    done = plimsoll_here(
+        "run", *LOAD, "--slo", "max(server.queue) <= 5", "--slo", "max(host.rss) <= 1GiB", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "max(server.queue) <= 5: nobody asks the server" in done.stderr
+    assert "host.rss" not in done.stderr
+
+
+def test_how_busy_a_server_was_is_its_load(tmp_path: Path) -> None:
+    """One slot, 20 requests a second of 20 ms each: busy for 40 % of the time, give or take what Poisson gave."""
+    with server("--model", "scripted", "--ttft", "20ms", "--slots", "1") as held:
+        words = ["--rate", "20", "--output-tokens", "1", "--model", "scripted", "--url", held.url, "--out", "r"]
+        asked = ["--server-metrics", "auto", "--slo", "mean(server.busy) >= 20%", "--json"]
+        done = plimsoll_here("run", *words, "--duration", "6s", *asked, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    report = json.loads(done.stdout)
+    sent_per_s = report["server"]["names"]["server.requests"]["per_s"]
+    assert report["server"]["names"]["server.busy"]["mean"] == pytest.approx(0.02 * sent_per_s, rel=0.1)
+    assert report["verdict"]["objectives"][0]["outcome"] == "PASS"
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [(["--fault", "memory_leak=per:1MiB,cap:512MiB"], "FAIL"), ([], "PASS")])
+def test_a_soak_finds_a_leak_and_nothing_where_there_is_none(fault: list[str], outcome: str, tmp_path: Path) -> None:
+    """Two hours shortened to 24 s, and the promise widened to 1 GiB an hour: the leak is 17.6, 1 MiB a request."""
+    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms", *fault) as held:
+        short = ["--model", "scripted", "--duration", "24s", "--queries", "1", "--warmup", "3s", "--json", "--out", "r"]
+        promise = ["--slo", "slope(host.rss) <= 1GiB/h", "--server-metrics", "auto", "--url", held.url]
+        done = plimsoll_here("run", "soak", *short, *promise, cwd=tmp_path)
+    assert done.returncode in (1 if fault else 0, 4), done.stderr
+    report = json.loads(done.stdout)
+    (verdict,) = report["verdict"]["objectives"]
+    assert verdict["outcome"] == outcome, verdict
+    grown = report["server"]["names"]["host.rss"]["slope"]
+    if fault:
+        sent_per_h = 3600 * report["throughput"]["requests_per_s"]
+        assert grown["per_h"] == pytest.approx(sent_per_h * 2**20, rel=0.3)
+    assert grown["low"] <= grown["per_h"] <= grown["high"]

@@ -1,6 +1,6 @@
 """vLLM, alone or inside Ray Serve, which calls its families ``ray_vllm_*``. Names of release 0.6 (V0) to 0.11 (V1)."""
 
-from plimsoll.slo.server.canonical import Engine, Reading, counter, gauge, mean
+from plimsoll.slo.server.canonical import Engine, Reading, Sizes, counter, gauge, mean
 
 
 def _all(*names: str) -> tuple[str, ...]:
@@ -32,4 +32,5 @@ ENGINE = Engine(
         mean("server.itl", *_all("inter_token_latency_seconds", "time_per_output_token_seconds")),
         mean("server.e2e", *_all("e2e_request_latency_seconds")),
     ),
+    sizes=(Sizes(_all("iteration_tokens_total_bucket"), "le", "tokens", exact=False),),
 )

@@ -46,7 +46,7 @@ def test_a_queue_is_read_when_the_page_is_asked_for() -> None:
 def test_batches_stages_refusals_and_missed_deadlines_are_counted_by_model() -> None:
     metrics = Metrics()
     for n_samples in (1, 4, 8):
-        metrics.batch("m", n_samples, 8)
+        metrics.batch("m", n_samples, 8, 0.25)
     metrics.stage("m", Stages({"queue": 3_000_000, "preprocess.resize": 40_000_000}))
     metrics.rejected("m", "queue_full")
     metrics.rejected("m", "queue_full")

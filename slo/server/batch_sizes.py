@@ -1,0 +1,84 @@
+"""How large the batches of a run were, as the server counted them: by size where it counts each, else by its buckets.
+
+Counted is from the last sample before t0 to the first after the last answer. What a server counted before and after,
+or others had it do meanwhile, can't be told apart; where it restarted between, nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from plimsoll.slo.server.canonical import Sizes, engines
+from plimsoll.slo.server.courses import Restart
+from plimsoll.slo.server.served import Asked, Served, Track
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """``counts`` of batches with more than ``low`` and at most ``high`` members each (``exact``: with ``high``).
+
+    ``of``: what members are. ``why``: why nothing is known, "" where it is.
+    """
+
+    source: str
+    of: str
+    exact: bool
+    since_ns: int
+    until_ns: int
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    why: str = ""
+
+    @property
+    def mean(self) -> float | None:
+        """Of exact sizes alone."""
+        return float(np.average(self.high, weights=self.counts)) if self.exact and self.counts else None
+
+
+def batch_sizes(served: Served, restarts: Sequence[Restart], last_ns: int) -> tuple[BatchSizes, ...]:
+    """Of every source that counts them."""
+    found = []
+    for name, asked in served.sources.items():
+        mine = [track for track in served.tracks if track.source == name]
+        for sizes in (one for engine in engines().values() for one in engine.sizes):
+            tracks = [one for one in mine if one.family in sizes.families and sizes.label in one.labels]
+            if tracks and len(asked.end_ns):
+                found.append(_of(name, asked, sizes, tracks, restarts, last_ns))
+    return tuple(found)
+
+
+def _of(
+    name: str, asked: Asked, sizes: Sizes, tracks: Iterable[Track], restarts: Sequence[Restart], last_ns: int
+) -> BatchSizes:
+    first = max(int(np.searchsorted(asked.end_ns, 0, side="right")) - 1, 0)
+    last = min(int(np.searchsorted(asked.sent_ns, last_ns)), len(asked.sent_ns) - 1)
+    since, until = int(asked.end_ns[first]), int(asked.sent_ns[last])
+    told = BatchSizes(name, sizes.of, sizes.exact, since, until)
+    if any(one.source == name and one.before_ns > since and one.after_ns < until for one in restarts):
+        return replace(told, why="it restarted during the run")
+    grown: Counter[float] = Counter()
+    for track in tracks:
+        begin, end = (_value(track, at) for at in (first, last))
+        grown[float(track.labels[sizes.label])] += round(end - begin)
+    edges = sorted(grown)
+    counts = [grown[edge] for edge in edges]
+    low = [edge - 1 for edge in edges] if sizes.exact else [0.0, *edges[:-1]]
+    counts = counts if sizes.exact else np.diff([0, *counts]).tolist()
+    rows = [row for row in zip(low, edges, counts, strict=True) if row[2] > 0]
+    return replace(
+        told,
+        low=tuple(row[0] for row in rows),
+        high=tuple(row[1] for row in rows),
+        counts=tuple(row[2] for row in rows),
+    )
+
+
+def _value(track: Track, at: int) -> float:
+    """What a series had counted by then: before its first sample nothing."""
+    place = int(np.searchsorted(track.at, at, side="right")) - 1
+    return float(track.values[place]) if place >= 0 else 0.0
