@@ -107,6 +107,7 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
         max_wait_ns=config.max_wait_ns,
         queue_limit=config.queue_limit,
         synchronise=config.synchronise,
+        window=config.window,
         startup=service.startup,
         metrics=service.metrics,
     )

@@ -82,7 +82,7 @@ class Parsed:
     by_output: Mapping[str, bool]
 
 
-def parse_request(fields: Fields, model: str, tail: Tail | None = None) -> Parsed:
+def parse_request(fields: Fields, model: str, tail: Tail | None = None, version: str = "1") -> Parsed:
     """An inference request whose JSON was read. Raises RequestError 400 naming the field and the tensor."""
     script = fields.script()
     parameters = fields.mapping("parameters")
@@ -102,7 +102,7 @@ def parse_request(fields: Fields, model: str, tail: Tail | None = None) -> Parse
     tensors = parse_inputs(fields, tail)
     if tail is not None:
         tail.end()
-    request = InferRequest(model, fields.text("id", ""), tensors, outputs, wishes(parameters, script))
+    request = InferRequest(model, fields.text("id", ""), tensors, outputs, wishes(parameters, script), version)
     return Parsed(request, parameters.flag("binary_data_output"), by_output)
 
 
@@ -206,7 +206,8 @@ def reply(parsed: Parsed, outputs: Sequence[Tensor]) -> tuple[bytes, int | None]
         else:
             row["data"] = _json_data(tensor)
         rows.append(row)
-    body = {"model_name": parsed.request.model, "model_version": "1", "id": parsed.request.request_id, "outputs": rows}
+    asked = parsed.request
+    body = {"model_name": asked.model, "model_version": asked.version, "id": asked.request_id, "outputs": rows}
     head = json.dumps(body).encode()
     return (head + b"".join(tail), len(head)) if tail else (head, None)
 
@@ -287,7 +288,7 @@ async def _infer(call: Call) -> web.StreamResponse:
     model = _card(call.service, call.request).name
     call.row.model = model
     head, tail = split_body(call.body, call.request.headers.get(JSON_LENGTH))
-    parsed = parse_request(Fields.parse(head), model, tail)
+    parsed = parse_request(Fields.parse(head), model, tail, call.service.version)
     occasion = _occasion(call, parsed.request)
     outputs = await open_inference.infer(call.service, parsed.request, occasion)
     body, n_json = reply(parsed, outputs)
@@ -318,12 +319,12 @@ def _text_request(call: Call) -> InferRequest:
     wish = open_inference.wishes(parameters, fields.script())
     if wish.max_new is None:
         wish = replace(wish, max_new=open_inference.DEFAULT_NEW)
-    return InferRequest(model, fields.text("id", ""), [tensor], wishes=wish)
+    return InferRequest(model, fields.text("id", ""), [tensor], wishes=wish, version=call.service.version)
 
 
 def _frame(request: InferRequest, text: str) -> dict[str, Any]:
     named = {"id": request.request_id} if request.request_id else {}
-    return {**named, "model_name": request.model, "model_version": "1", "text_output": text}
+    return {**named, "model_name": request.model, "model_version": request.version, "text_output": text}
 
 
 async def _generate(call: Call) -> web.StreamResponse:

@@ -66,13 +66,18 @@ class Batcher:
         max_wait_ns: int,
         queue_limit: int,
         synchronise: int = 1,
+        window: str = "dynamic",
         startup: Startup | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.model = model
         self.n_batches = 0
         self._queue = BatchQueue(
-            max_batch=max_batch, max_wait_ns=max_wait_ns, queue_limit=queue_limit, synchronise=synchronise
+            max_batch=max_batch,
+            max_wait_ns=max_wait_ns,
+            queue_limit=queue_limit,
+            synchronise=synchronise,
+            window=window,
         )
         self._max_wait_ns = max_wait_ns
         self._startup = startup or Startup()

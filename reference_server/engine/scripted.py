@@ -15,8 +15,9 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
 
+from plimsoll.reference_server.engine.batch_clock import BatchClock
+from plimsoll.reference_server.engine.batch_queue import QueueFull, WrongSize
 from plimsoll.reference_server.seams.models import Ask, Finish, Script, Sink
 from plimsoll.reference_server.values.durations import DECODE, INFERENCE, PREFILL, PREPROCESS, QUEUE, Stages
 from plimsoll.reference_server.values.errors import unavailable
@@ -40,11 +41,13 @@ class ScriptedModel:
         itl_ns: int,
         seed: int,
         n_slots: int | None = None,
-        service: Literal["constant", "exponential"] = "constant",
+        service: str = "constant",
         queue_limit: int = 256,
         max_context: int = 131_072,
         late_ns: Callable[[str, int, int], int] | None = None,
+        batches: BatchClock | None = None,
     ) -> None:
+        """With ``batches`` the first token comes when the request's batch ends, which stands for the ttft."""
         self.wheel = wheel
         self.ttft_ns = ttft_ns
         self.itl_ns = itl_ns
@@ -54,6 +57,7 @@ class ScriptedModel:
         self._exponential = service == "exponential"
         self._queue_limit = queue_limit
         self.late_ns = late_ns
+        self.batches = batches
         self._n_busy = 0
         self._busy_ns = self._since_ns = 0
         self._waiting: deque[asyncio.Future[int]] = deque()
@@ -89,7 +93,7 @@ class ScriptedModel:
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) if self.batches is None else self.batches.queue.n_waiting
 
     def ask(self, ask: Ask) -> ScriptedAnswer:
         """Admit a prompt. Raises RequestError when it is too long, or when too many wait for a slot."""
@@ -180,9 +184,17 @@ class ScriptedAnswer:
         self._entry: Entry | None = None
 
     async def ready(self) -> None:
-        free_ns = await self._model.take_slot()
-        self._has_slot = True
-        self._start_ns = max(self._start_ns, free_ns)
+        batches = self._model.batches
+        if batches is None:
+            free_ns = await self._model.take_slot()
+            self._has_slot = True
+            self._start_ns = max(self._start_ns, free_ns)
+        else:
+            try:
+                self._start_ns, end_ns = await batches.run(self._ask.n_samples, self._start_ns)
+            except (QueueFull, WrongSize) as error:
+                raise unavailable(str(error) or "the queue is full", "queue_full") from None
+            self._ttft_ns = end_ns - self._start_ns
         stages = self._ask.stages
         waited_ns = self._start_ns - self._ask.row.received_ns
         read_ns = stages.spans_ns.get(PREPROCESS, 0)  # the timetable runs while the request is read

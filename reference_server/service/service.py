@@ -92,6 +92,10 @@ class Service:
     read_timeout_s: float = 30.0
     """Longest that a client may take for the head of a request, and for its body."""
     max_connections: int = 8192
+    version: str = "1"
+    """Of the models, as answers say it."""
+    served_by: str = ""
+    """The server's name in a fleet."""
     n_in_flight: int = 0
     n_unnamed: int = 0
     levers: Levers = field(init=False)
@@ -99,6 +103,10 @@ class Service:
 
     def __post_init__(self) -> None:
         self.levers = Levers(self.wheel, self.faults)
+
+    def identity(self) -> dict[str, str]:
+        """What every answer says of who gave it: nothing, unless the server has a name."""
+        return {"x-served-by": self.served_by, "x-version": self.version} if self.served_by else {}
 
     @property
     def model_names(self) -> list[str]:

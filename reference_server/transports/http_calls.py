@@ -32,7 +32,7 @@ from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry
 SLOWEST_BYTES_PER_S = 1024
 """A body may take the time limit, and longer by what it has sent at this rate."""
 _CHARSETS = (None, "utf-8", "utf8", "us-ascii")
-_NO_LINGER = struct.pack("ii", 1, 0)
+NO_LINGER = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: closing discards what is unsent and sends a reset."""
 DEADLINE_HEADER = "x-request-timeout-ms"
 _MAX_ID = 200
@@ -145,7 +145,7 @@ async def break_off(request: web.Request, manner: Break) -> None:
     if manner is Break.RESET:
         connection = request.transport.get_extra_info("socket")
         if connection is not None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
     request.transport.abort()
 
 

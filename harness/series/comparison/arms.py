@@ -47,7 +47,8 @@ class BundledServer(BaseModel):
     threads: Whole | None = None
     queue_limit: Whole | None = None
     slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
-    service: Literal["constant", "exponential"] | None = Field(default=None, description="Service times (scripted).")
+    service: str | None = Field(default=None, description="constant, exponential, or of a batch: 5ms+0.6ms*B.")
+    window: str | None = Field(default=None, description="none, static, dynamic, adaptive, or how long.")
 
     @field_validator("fault", mode="before")
     @classmethod
