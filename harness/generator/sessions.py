@@ -48,6 +48,8 @@ NO_HISTORY = (
 _ELSEWHERE = frozenset({"text", "generated_text", "response"})
 #: The header that token-echo sends back.
 TOKEN = b"x-session-token"
+#: What an answer does that has something to be sent back.
+_GIVEN = {"cookie": "set a cookie", "token-echo": "had an x-session-token"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class Affinity:
         self._how = given if isinstance(given, str) else "header" if given else ""
         self._name = given["header"].encode() if isinstance(given, Mapping) else b""
         self._run = run_id.encode()
+        self._asked = self._got = False
 
     def marked(self, request: Any, session: int, echoed: bytes) -> Any:
         """The request with this session's mark; ``echoed``: the header line that its last answer asked for."""
@@ -187,6 +190,20 @@ class Affinity:
 
     def echo(self, headers: Sequence[tuple[bytes, bytes]], before: bytes) -> bytes:
         """The header line that the next turn sends back after these headers."""
+        line, self._asked = self._echo(headers, before), True
+        self._got |= bool(line)
+        return line
+
+    def notes(self) -> list[str]:
+        """What a reader should know: the endpoint gave nothing that could be sent back."""
+        if self._got or not self._asked or self._how not in _GIVEN:
+            return []
+        return [
+            f"affinity: no answer to a worker's sessions {_GIVEN[self._how]}, so that nothing kept their turns at one "
+            "place. Have the server or its router give one, or name a header (affinity: {header: NAME})"
+        ]
+
+    def _echo(self, headers: Sequence[tuple[bytes, bytes]], before: bytes) -> bytes:
         if self._how == "token-echo":
             found = [value for name, value in headers if name.lower() == TOKEN]
             return b"%s: %s\r\n" % (TOKEN, found[-1]) if found else before
@@ -377,6 +394,10 @@ class Turns:
     def finished(self) -> bool:
         """No turn comes any more."""
         return self._free == self.slots and self._over() if self.slots else not self._left
+
+    @property
+    def notes(self) -> list[str]:
+        return self._manners.affinity.notes()
 
     @property
     def next_due_ns(self) -> int:
