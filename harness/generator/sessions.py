@@ -173,7 +173,7 @@ class Affinity:
         self._how = given if isinstance(given, str) else "header" if given else ""
         self._name = given["header"].encode() if isinstance(given, Mapping) else b""
         self._run = run_id.encode()
-        self._asked = self._got = False
+        self._got: bool | None = None  # anything to send back; None: no answer was looked at
 
     def marked(self, request: Any, session: int, echoed: bytes) -> Any:
         """The request with this session's mark; ``echoed``: the header line that its last answer asked for."""
@@ -190,18 +190,17 @@ class Affinity:
 
     def echo(self, headers: Sequence[tuple[bytes, bytes]], before: bytes) -> bytes:
         """The header line that the next turn sends back after these headers."""
-        line, self._asked = self._echo(headers, before), True
-        self._got |= bool(line)
+        line = self._echo(headers, before)
+        self._got = bool(self._got or line)
         return line
 
     def notes(self) -> list[str]:
         """What a reader should know: the endpoint gave nothing that could be sent back."""
-        if self._got or not self._asked or self._how not in _GIVEN:
-            return []
-        return [
-            f"affinity: no answer to a worker's sessions {_GIVEN[self._how]}, so that nothing kept their turns at one "
-            "place. Have the server or its router give one, or name a header (affinity: {header: NAME})"
-        ]
+        said = (
+            f"affinity: no answer to a worker's sessions {_GIVEN.get(self._how)}, so that nothing kept their turns at "
+            "one place. Have the server or its router give one, or name a header (affinity: {header: NAME})"
+        )
+        return [said] if self._got is False and self._how in _GIVEN else []
 
     def _echo(self, headers: Sequence[tuple[bytes, bytes]], before: bytes) -> bytes:
         if self._how == "token-echo":
@@ -301,7 +300,7 @@ class Turns:
                 self._next[earlier] = row
         labels = {} if plan.labels is None else plan.labels.columns
         self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
-        self.hurried = plan.hurried
+        self.hurried, self.notes = plan.hurried, manners.affinity.notes
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []
@@ -394,10 +393,6 @@ class Turns:
     def finished(self) -> bool:
         """No turn comes any more."""
         return self._free == self.slots and self._over() if self.slots else not self._left
-
-    @property
-    def notes(self) -> list[str]:
-        return self._manners.affinity.notes()
 
     @property
     def next_due_ns(self) -> int:

@@ -167,14 +167,13 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     why = why or ("" if ours is not None else "not every answer says how many")
     shared = bool(_later_turns(records).any())
     if what == "requests" and theirs is not None:
-        named = {
-            "connections of sessions" if shared else what: ours,
-            "turns of sessions" if shared else "requests, dropped ones among them": _requests(  # some count those too
-                records, records["sent_ns"] != -1
-            ),
-            "successful requests": int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum()),  # some nothing else
-        }
-        what, ours = next((one for one in named.items() if one[1] == theirs), (what, ours))
+        sent = _requests(records, records["sent_ns"] != -1)  # some engines count what was dropped before its answer
+        succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())  # some count nothing else
+        names = (
+            ("connections of sessions", "turns of sessions") if shared else (what, f"{what}, dropped ones among them")
+        )
+        named = zip((*names, "successful requests"), (ours, sent, succeeded), strict=True)
+        what, ours = next((one for one in named if one[1] == theirs), (what, ours))
     apart = None not in (theirs, ours) and theirs != ours
     if apart and (shared or (records.session is not None and what != "requests")):
         return Book(what, theirs, ours, _OF_TURNS if what == "requests" else _OF_SPEECH, alike=False)
