@@ -322,7 +322,8 @@ def _of_run(mapping: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
         return {}
     data, waits = params.get("turns") == "data", given.get("sessions") == "turns"
     names = ["turns"] * data + ["history"] * (data or waits) + ["affinity", "on_failure"] * waits
-    return {name: params[name] for name in names if params.get(name) is not None}
+    recorded = {"barge_in": "recorded"} if waits and params.get("barge_in") else {}
+    return {name: params[name] for name in names if params.get(name) is not None} | recorded
 
 
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:

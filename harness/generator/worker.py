@@ -244,6 +244,7 @@ class Worker:
             native.finish(recorder)
         recorder.flush()
         recorder.notes += [f"worker {self._index}: {note}" for note in capture.notes()]
+        recorder.notes += [] if load.turns is None else load.turns.notes()
         writer.close()
         if outputs is not None:
             outputs.close()

@@ -589,7 +589,7 @@ def default_out(name: str) -> Path:
 _SAID_BY = {
     "retried": ("tries", "client: {retry: ...}"),
     "degraded": ("degraded", "degraded: header NAME"),
-    "barge_in_stop": ("barge_in", "params.barge_in: {share: 30%, after: 400ms}, of kind sessions"),
+    "barge_in_stop": ("barge_in", "params.barge_in: {share: 30%, after: 400ms}, of kind sessions, or --sessions turns"),
 }
 
 

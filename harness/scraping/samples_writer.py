@@ -21,9 +21,9 @@ from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.wire.exposition import Written
 from plimsoll.slo.server.canonical import name_of
 
-#: Series that are kept of one source: so many of families that are part of a name, and so many of all others. A page
-#: that invents some at every scrape grows no further.
-MOST_MEANT, MOST_OTHERS = 10_000, 100_000
+#: Series that are kept of one source, by whether its family is part of a name: a page that invents some at every scrape
+#: grows no further.
+MOST = {True: 10_000, False: 100_000}
 _ROOM = 4096
 
 
@@ -75,14 +75,11 @@ class Writer:
 
     def _keeps(self, number: int, series: Written) -> bool:
         """Whether a source's series was known before, or there is room for one more."""
-        if (number, series) in self._series:
-            return True
-        meant = bool(name_of(series[0]))
-        if self._many[number, meant] >= (MOST_MEANT if meant else MOST_OTHERS):
-            return False
-        self._many[number, meant] += 1
-        self._series[number, series] = len(self._series)
-        return True
+        place = number, bool(name_of(series[0]))
+        if (number, series) not in self._series and self._many[place] < MOST[place[1]]:
+            self._many[place] += 1
+            self._series[number, series] = len(self._series)
+        return (number, series) in self._series
 
     def _add(self, record: dict[str, Any]) -> None:
         with self._lock:

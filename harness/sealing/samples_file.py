@@ -21,8 +21,6 @@ from plimsoll.slo.server.served import SCRAPE, Block, Gap, Origin, Served
 
 SAMPLES, FILE = "server.samples", "server.parquet"
 _FULL = "it was read, and the disk took no more"
-#: What is told of a source by its worst sample, and what a sample calls it.
-_WORST = (("slowed_s", "period_s"), ("left_out", "left_out"))
 
 
 def server_of(path: Path, manifest: Mapping[str, Any]) -> tuple[Served | None, str | None]:
@@ -50,7 +48,7 @@ class Reader:
         self._sources: dict[int, dict[str, Any]] = {}
         self._place: dict[int, int] = {}
         self._order: dict[int, list[int]] = {}
-        self._unwritten: dict[int, tuple[int, int, int]] = {}
+        self._lost: dict[int, list[Gap]] = {}
         self.series: list[served.Series] = []
 
     def origins(self) -> list[Origin]:
@@ -62,28 +60,24 @@ class Reader:
                 period_ns=int(one["period_s"] * 1e9),
                 slowed_ns=int(one["slowed_s"] * 1e9),
                 cpu_ns=one["cpu_ns"],
-                gaps=(*_merged(one["tries"]), *self._lost(number)),
+                gaps=(*_merged(one["tries"]), *self._lost.get(number, [])),
                 declared=tuple(sorted(one["declared"])),
-                unwritten=sum(gap.count for gap in self._lost(number)),
+                unwritten=sum(gap.count for gap in self._lost.get(number, [])),
                 left_out=one["left_out"],
             )
             for number, one in self._sources.items()
         ]
 
-    def _lost(self, number: int) -> list[Gap]:
-        """The scrapes of a source that no disk took."""
-        sent_ns, end_ns, count = self._unwritten.get(number, (0, 0, 0))
-        return [Gap(sent_ns - self._t0_ns, end_ns - self._t0_ns, count, _FULL)] if count else []
-
     def blocks(self) -> Iterator[Block]:
         """One for each sample."""
+        t0 = self._t0_ns
         with self._path.open("rb") as file:
             for line in iter(file.readline, b""):
                 if not line.endswith(b"\n"):
                     return
                 record = json.loads(line)
                 if isinstance(record, list):
-                    self._unwritten = {one[0]: (one[1], one[2], one[3]) for one in record}
+                    self._lost = {at: [Gap(one - t0, end - t0, n, _FULL)] for at, one, end, n in record}
                     continue
                 number = record["source"]
                 if record["is"] == "source":
@@ -99,15 +93,15 @@ class Reader:
                     self._place[-1 - number] = len(self.series) - 1
                     continue
                 source = self._sources[number]
-                stamps = [record[name] - self._t0_ns for name in ("sent_ns", "first_ns", "end_ns") if name in record]
+                stamps = [record[name] - t0 for name in ("sent_ns", "first_ns", "end_ns") if name in record]
                 source["tries"].append((record.get("reason"), stamps[0], stamps[-1]))
                 if record["is"] == "gap":
                     continue
                 values = file.read(8 * record["n"])
                 if len(values) < 8 * record["n"]:
                     return
-                source |= {"cpu_ns": record["cpu_ns"]}
-                source |= {to: max(source[to], record.get(of, 0)) for to, of in _WORST}
+                source |= {"cpu_ns": record["cpu_ns"], "slowed_s": max(source["slowed_s"], record["period_s"])}
+                source["left_out"] = max(source["left_out"], record.get("left_out", 0))
                 self._learn(number, source["name"], record)
                 places = [self._place[-1 - number], *self._order[number]]
                 found = np.concatenate([[float(record["bytes"])], np.frombuffer(values)])

@@ -189,11 +189,6 @@ def warnings_part(
             f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")
         )
     found += _token_warnings(counts, options.get("include_usage") is False) + _other_tokens(judged.facts)
-    if counts.false_stages:
-        found.append(
-            f"of {many(counts.false_stages, 'answer')} the server says that a stage took longer than the whole "
-            "request: such a stage is left out"
-        )
     if options.get("request_id", True) and counts.all_empty_400:
         found.append(
             "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "
@@ -218,7 +213,7 @@ def _other_tokens(facts: GeneratorFacts) -> list[str]:
 
 
 def _token_warnings(counts: slo_counts.Counts, usage_off: bool) -> list[str]:
-    """Numbers of tokens that nobody counted, or that are not those asked for."""
+    """Numbers of tokens that nobody counted, or that are not those asked for; and what the server says and can't be."""
     found = []
     if counts.guessed_output:
         found.append(
@@ -236,11 +231,11 @@ def _token_warnings(counts: slo_counts.Counts, usage_off: bool) -> list[str]:
             "was lighter than planned. The server may not know exact_output's fields (min_tokens, ignore_eos), or it "
             "cut those answers. Look at its log"
         )
-    if counts.false_cached:
-        found.append(
-            f"of {many(counts.false_cached, 'answer')} the server says that more of the prompt was cached than the "
-            "prompt has tokens: these count as if it had not said"
-        )
+    for n, what in (
+        (counts.false_cached, "more of the prompt was cached than the prompt has tokens: that is left out"),
+        (counts.false_stages, "a stage took longer than the whole request: such a stage is left out"),
+    ):
+        found += [f"of {many(n, 'answer')} the server says that {what}"] if n else []
     return found
 
 

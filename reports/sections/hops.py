@@ -2,24 +2,17 @@
 nobody measures. Report key ``hops``; its numbers are ``plimsoll.slo.verdict.hops``'s.
 """
 
-from typing import Protocol
-
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Card, Column, On, Row, Section, Sentence, Table
 from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.parts.parts import Text, part
 from plimsoll.reports.parts.provenance import public_text
-from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.wording import units
 from plimsoll.slo.verdict import hops as found
 
 TITLE = "Latency budget"
 REST, APART = "measured by nobody", "taken by no hop"
-
-
-class _Staged(Protocol):
-    anatomy: Anatomy | None
 
 
 class HopSpent(BaseModel, frozen=True, extra="forbid"):
@@ -57,7 +50,7 @@ def hops_part(budget: found.Budget | None) -> Hops | None:
     return part(Hops, budget, spent=spent, overspent=worst, overspent_share=budget.worst_share)
 
 
-def blocks(part: Hops, report: _Staged) -> list[Block]:
+def blocks(part: Hops, _report: object) -> list[Block]:
     """Who overspent, and a row for each hop."""
     columns = [Column("hop", right=False, titled="Hop", names=True)]
     columns += [Column(head) for head in ("limit", "p50", "p99", "over", "slow ones")]
@@ -66,22 +59,11 @@ def blocks(part: Hops, report: _Staged) -> list[Block]:
         f"Slow ones: the {units.many(part.slow_n, 'request')} nearest in rank to the p99 of latency, "
         f"{units.duration(part.latency_ns)} in the mean."
     )
-    if unnamed := _unnamed(part, report):
-        note += f" The server also names {', '.join(unnamed)}."
     shown: list[Block] = [
         Sentence(sentence(part)), Table(columns, rows, title=TITLE, on=On.TERMINAL),
         Table(columns, rows, on=On.MARKDOWN | On.PAGE), Sentence(note, fine=True),
     ]  # fmt: skip
     return [Section(TITLE, [Card(shown)])]
-
-
-def _unnamed(part: Hops, report: _Staged) -> list[str]:
-    """Whole stages that no hop counts, where there are hops that nothing measures."""
-    if report.anatomy is None or not part.spent[-1].hops:
-        return []
-    named = {one for hop in part.spent for source in hop.sources for one in (source, source.partition(".")[0])}
-    stages = (stage for band in report.anatomy.bands for stage in band.stages)
-    return [*dict.fromkeys(stage.name for stage in stages if not stage.part_of and stage.name not in named)]
 
 
 def sentence(part: Hops) -> str:
@@ -100,8 +82,8 @@ def sentence(part: Hops) -> str:
 
 
 def _row(one: HopSpent, n: int) -> Row:
-    name, kind = ", ".join(one.hops or one.sources), "" if one.hops and one.sources else APART if one.sources else REST
-    name = f"{kind}: {name}" if kind and name else kind or name
+    kind = "" if one.hops and one.sources else APART if one.sources else REST
+    name = ": ".join(filter(None, (kind, ", ".join(one.hops or one.sources))))
     over = units.percent(one.over / one.n, 2) if one.hops else units.NOTHING
     silent = f" of {units.count(one.n)}" if one.n < n else ""
     limit = units.duration(one.limit_ns) + ("/token" if one.per_token else "") if one.hops else units.NOTHING

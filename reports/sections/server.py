@@ -230,41 +230,30 @@ def _energy(found: Energy) -> EnergyPart:
 def _source(asked: Asked) -> SourcePart:
     took = np.sort(asked.end_ns - asked.sent_ns)
     gaps: Sequence[Gap] = asked.origin.gaps
-    return SourcePart(
-        where=asked.origin.where,
-        period_ns=asked.origin.period_ns,
-        slowed_ns=asked.origin.slowed_ns,
+    return part(
+        SourcePart,
+        asked.origin,
         samples=len(took),
         bytes=int(asked.n_bytes.sum()),
         took_p50_ns=int(took[(len(took) - 1) // 2]) if len(took) else None,
         took_max_ns=int(took[-1]) if len(took) else None,
         gaps=[part(GapPart, gap) for gap in gaps[:_MOST_GAPS]],
         failed=sum(gap.count for gap in gaps),
-        unwritten=asked.origin.unwritten,
-        left_out=asked.origin.left_out,
     )
 
 
 def _name(course: Course, edges: IntArray, side: ServerSide) -> NamePart:
     from plimsoll.slo.server.server_side import summary
 
-    about, known = NAMES[course.name], course.known
     grown = course.growth() if course.name in _GROWS and not side.restarts else None
-    return NamePart(
-        title=about.title,
-        unit=about.unit,
-        kind=course.kind,
-        engine=course.engine,
-        families=list(course.families),
-        sources=list(course.sources),
-        series=course.n_series,
-        samples=int(known.sum()),
-        unknown=int(course.unknown.sum()),
-        idle=side.idle.get(course.name),
-        slope=None if grown is None else part(SlopePart, grown),
-        by_bucket=by_bucket(course, edges),
-        **summary(course),
-    )
+    said = {
+        "samples": int(course.known.sum()),
+        "unknown": int(course.unknown.sum()),
+        "series": course.n_series,
+        "idle": side.idle.get(course.name),
+        "slope": None if grown is None else part(SlopePart, grown),
+    }
+    return part(NamePart, course, NAMES[course.name], by_bucket=by_bucket(course, edges), **said, **summary(course))
 
 
 def by_bucket(course: Course, edges: IntArray) -> list[Number]:
@@ -428,17 +417,12 @@ def server_warnings(part: ServerPart | None) -> list[str]:
     if part is None:
         return []
     cut = [f"the server's books are not known: {book.why}" for book in part.books if "last asked" in book.why]
-    lost = [
-        f"{units.many(one.unwritten, 'sample')} of what {name} says of the server could not be written: the disk was "
-        "full. Make room on it and measure again"
-        for name, one in part.sources.items()
-        if one.unwritten
-    ]
-    lost += [
-        f"{name} shows new series again and again: up to {units.count(one.left_out)} of a sample were too many to keep"
-        for name, one in part.sources.items()
-        if one.left_out
-    ]
+    said = {
+        "unwritten": "{name}: {n} of its samples could not be written: the disk was full. Make room and measure again",
+        "left_out": "{name} shows new series again and again: up to {n} of a sample were too many to keep",
+    }
+    each = ((name, how, getattr(one, how)) for name, one in part.sources.items() for how in said)
+    lost = [said[how].format(name=name, n=units.count(n)) for name, how, n in each if n]
     return [*lost, *_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
 
 

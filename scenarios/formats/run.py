@@ -15,7 +15,7 @@ from plimsoll.scenarios.text.document import ScenarioError
 
 _TAKES = ("query_id", "sample_ix", "payload_ix", "due_ns", "n_in", "n_out", "phase")
 #: Of a run that says so: how it ended, and when; what it cancelled on purpose was given up so long after its start.
-_MORE = ("status", "done_ns", "first_token_ns", "ready_ns", "session", "turn", "class")
+_MORE = ("status", "done_ns", "first_token_ns", "ready_ns", "session", "turn", "class", "label_barge_in")
 _WORDS = ("phase", "status", "class")
 
 
@@ -45,6 +45,7 @@ def _read(reading: Reading, made: Recording) -> None:
                     rows &= names == reading.part
                 column = {name: values[rows] for name, values in column.items()}
                 column["at_ns"] = due = column.pop("due_ns")
+                column |= {"barge_in_ns": column.pop("label_barge_in")} if "label_barge_in" in column else {}
                 for name, to in (("done_ns", "latency_ns"), ("first_token_ns", "ttft_ns")):
                     if name in column:
                         at = column.pop(name)
@@ -85,5 +86,5 @@ FORMAT = Format(
     detect=lambda head: False,
     read=_read,
     takes=(*_TAKES, *_MORE),
-    columns=("session", "turn", "think_ns", "status", "gave_up_ns", "latency_ns", "ttft_ns"),
+    columns=("session", "turn", "think_ns", "status", "gave_up_ns", "barge_in_ns", "latency_ns", "ttft_ns"),
 )

@@ -104,11 +104,8 @@ def _names(parsed: Sequence[dict[str, int]]) -> list[str]:
 
 
 def wholes(records: Records) -> list[str]:
-    """The stages that most of these rows name and that are no part of another one, at most ``MAX_STAGES``."""
-    numbers = np.bincount(records["server_timing"] + 1, minlength=len(records.timings) + 1)[1:]
-    said: Counter[str] = Counter()
-    for text, n in zip(records.timings, numbers.tolist(), strict=True):
-        said.update(dict.fromkeys(parse(text) if n else (), n))
+    """The stages that most texts name and that are no part of another one, at most ``MAX_STAGES``."""
+    said = Counter(name for text in records.timings for name in parse(text))
     return [name for name, _ in said.most_common(MAX_STAGES) if not _is_part(name, said)]
 
 

@@ -67,9 +67,7 @@ def parent(stage: str) -> str:
 
 
 def durations(records: Records, names: Sequence[str]) -> Mapping[str, IntArray]:
-    """int64[n] by stage: how long each row's server said that it took, in ns; -1 where it said nothing of it that can
-    be.
-    """
+    """int64[n] by stage: how long each row's server said that it took, in ns; -1 where it said nothing that can be."""
     table = np.full((len(records.timings) + 1, len(names)), -1, np.int64)  # the last line: rows without a word
     for row, text in enumerate(records.timings):
         said = parse(text)

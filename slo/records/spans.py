@@ -104,9 +104,7 @@ def _span(span: Mapping[str, Any]) -> Span:
 
 
 def stages(spans: Sequence[Span]) -> tuple[str, int]:
-    """The spans of one trace as a Server-Timing header says stages, in order of their beginnings; and how many of them
-    began after the outermost had ended.
-    """
+    """The spans of one trace as a Server-Timing header says stages, by their beginnings; and how many are none."""
     known = {span.id for span in spans}
     outermost = (span for span in spans if span.parent not in known or span.parent == span.id)
     end_ns = max((span.begin_ns + span.took_ns for span in outermost), default=1 << 100)
@@ -129,14 +127,11 @@ def stages(spans: Sequence[Span]) -> tuple[str, int]:
     for root in inner[""]:
         told = list(islice(within(root, "", frozenset()), MOST))  # ids that stand there twice have no end
         found += told or [(root.name, root.took_ns)]
-    said = ", ".join(f"{name};dur={took / 1e6:.6f}" for name, took in found[:MOST])
-    return said, len(spans) - len(within_it)
+    return ", ".join(f"{name};dur={took / 1e6:.6f}" for name, took in found[:MOST]), len(spans) - len(within_it)
 
 
 def joined(records: Records, ids: TraceIds, traces: Mapping[str, Sequence[Span]]) -> tuple[Records, int, int]:
-    """The records, of which the requests that have a trace here tell its stages; how many these are; and how many spans
-    came too late to be stages.
-    """
+    """The records, of which the requests that have a trace here tell its stages; how many; and spans that are none."""
     high, low = ids.halves(records)
     there = np.array([int(trace[:16], 16) for trace in traces], np.uint64)
     rows = np.flatnonzero(np.isin(high, there) & records.planned)

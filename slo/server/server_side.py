@@ -26,16 +26,19 @@ _BOOKS = {
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """One count as the server has it and as we do, warm-up included; None: nobody knows."""
+    """One count as the server has it and as we do, warm-up included; None: nobody knows. Not ``alike``: the two count
+    different things, and ``why`` says which.
+    """
 
     what: str
     theirs: float | None
     ours: int | None
     why: str = ""
+    alike: bool = True
 
     @property
     def difference(self) -> float | None:
-        return None if self.theirs is None or self.ours is None else self.theirs - self.ours
+        return None if self.theirs is None or self.ours is None or not self.alike else self.theirs - self.ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +183,31 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     theirs = None if why else float(grown.sum())
     ours = _ours(what, records)
     why = why or ("" if ours is not None else "not every answer says how many")
-    succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
-    if what == "requests" and theirs not in (None, ours):
-        sent = _requests(records, records["sent_ns"] != -1)
-        if theirs == sent:  # some engines count what was dropped before it had an answer
-            return Book("requests, dropped ones among them", theirs, sent)
-        if theirs == succeeded:  # some count nothing else
-            return Book("successful requests", theirs, succeeded)
-    if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
+    shared = bool(_later_turns(records).any())
+    if what == "requests" and theirs is not None:
+        sent = _requests(records, records["sent_ns"] != -1)  # some engines count what was dropped before its answer
+        succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())  # some count nothing else
+        names = (
+            ("connections of sessions", "turns of sessions") if shared else (what, f"{what}, dropped ones among them")
+        )
+        named = zip((*names, "successful requests"), (ours, sent, succeeded), strict=True)
+        what, ours = next((one for one in named if one[1] == theirs), (what, ours))
+    apart = None not in (theirs, ours) and theirs != ours
+    if apart and (shared or (records.session is not None and what != "requests")):
+        return Book(what, theirs, ours, _OF_TURNS if what == "requests" else _OF_SPEECH, alike=False)
+    if apart and (n := _unanswered(records)):
         why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
+
+
+#: Why two counts are of different things.
+_OF_SPEECH = "not comparable, because a server counts tokens of speech and live sessions in its own way, or not at all"
+_OF_TURNS = "not comparable, because turns share connections: we count those, and the server may count either"
+
+
+def _later_turns(records: Records) -> BoolArray:
+    """bool[n]: it was answered on a connection that an earlier turn had opened."""
+    return np.asarray(records.ok & (records["sent_ns"] != -1) & (records["headers_ns"] == -1))
 
 
 def _unanswered(records: Records) -> int:

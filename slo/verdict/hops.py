@@ -128,11 +128,11 @@ def spent_of(records: Records, hops: Sequence[Hop]) -> Budget | None:
     slow = around(latency, PERCENTILE)
     stages = [one for hop in hops for one in hop.sources if one not in CLIENT]
     used = {one for hop in hops for one in hop.sources}
-    others: list[str] = []
-    if used.isdisjoint(("client.first_token", "client.stream")):  # those hold what the server does
-        others = [one for one in wholes(rows) if not any(_overlap(one, other) for other in used)]
+    others = [one for one in wholes(rows) if not any(_overlap(one, other) for other in used)]
+    if not used.isdisjoint(("client.first_token", "client.stream")):  # those hold what the server does
+        others.clear()
     took = dict(durations(rows, [*stages, *others])) | {name: _client(rows, name) for name in CLIENT}
-    took[RETRIES] = _retried(records, ok) if "client.first_token" not in used else np.full(len(ok), -1)
+    took |= {} if "client.first_token" in used else {RETRIES: _retried(records, ok)}
     spent, left, silent = list[Spent](), latency.copy(), list[Hop]()
     for hop in hops:
         each = np.stack([took[one] for one in hop.sources])
@@ -142,11 +142,10 @@ def spent_of(records: Records, hops: Sequence[Hop]) -> Budget | None:
             spent.append(_spent([hop], hop.sources, tokens, ns, told, slow))
         else:
             silent.append(hop)
-    for one in (*others, RETRIES):
-        if (told := took[one] >= 0).any():
-            ns = np.maximum(took[one], 0)
-            left -= ns
-            spent.append(_spent([], (one,), tokens, ns, told, slow))
+    for one, ns in took.items():
+        if one in (*others, RETRIES) and (ns >= 0).any():
+            left -= np.maximum(ns, 0)
+            spent.append(_spent([], (one,), tokens, np.maximum(ns, 0), ns >= 0, slow))
     spent.append(_spent(silent, (), tokens, left, np.ones(len(ok), np.bool_), slow))
     excess = [max(0.0, one.slow_ns - one.slow_limit_ns) if one.hops else 0.0 for one in spent]
     worst = int(np.argmax(excess)) if any(excess) else None

@@ -42,7 +42,7 @@ def read(path: Path) -> Served:
 def test_a_page_that_invents_series_grows_to_a_bound_and_loses_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples_writer, "MOST_OTHERS", 25)
+    monkeypatch.setitem(samples_writer.MOST, False, 25)
     writer = Writer(str(tmp_path / SAMPLES))
     writer.source(0, "a", "http://a/metrics", 1.0)
     writer.source(1, "b", "http://b/metrics", 1.0)
@@ -78,4 +78,4 @@ def test_samples_that_a_full_disk_took_no_more_are_counted(tmp_path: Path) -> No
     assert origin.unwritten == 7
     assert [(gap.start_ns, gap.end_ns, gap.count) for gap in origin.gaps] == [(4 * S, 11 * S, 7)]
     (said,) = warned(found)
-    assert said.startswith("7 samples of what a says of the server could not be written: the disk was full")
+    assert said.startswith("a: 7 of its samples could not be written: the disk was full")
