@@ -181,7 +181,6 @@ _AIR = 1.12
 
 
 def document(report: SearchReport) -> Document:
-    """The whole search."""
     said, reasons, step = headline(report), unsaid(report), next_step(report)
     return Document(
         kind="search",

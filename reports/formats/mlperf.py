@@ -21,7 +21,6 @@ UNUSED = (
 
 
 def summary(part: Mlperf) -> list[str]:
-    """The lines of the file."""
     if part.mode == "AccuracyOnly":  # LoadGen gives no number of such a run
         return ["", *_remarks(part)]
     results = [*_banner("MLPerf Results Summary"), *_results(part), ""]
@@ -194,7 +193,6 @@ def _remarks(part: Mlperf) -> list[str]:
 
 
 def render(report: Report) -> bytes:
-    """The file, UTF-8."""
     part = report.mlperf
     lines = without(report.run.scenario.kind) if part is None else summary(part)
     return ("\n".join(" ".join(line.splitlines()) if "\n" in line else line for line in lines) + "\n").encode()

@@ -97,7 +97,6 @@ _GAP = 5.0
 
 
 def heat(data: Heatmap, label: str, canvas: Canvas) -> Picture:
-    """The map on ``canvas``."""
     x = clock(data.start_ns, data.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
     lost = any(data.failed)
     inner = replace(canvas, top=canvas.top + _FAILED_ROW + _GAP) if lost else canvas
@@ -190,7 +189,6 @@ _LOG_ABOVE = 12.0
 
 
 def lengths(data: ByPrompt, label: str, canvas: Canvas) -> Picture:
-    """The chart on ``canvas``."""
     x = logarithmic(data.bins[0].low * 0.97, data.bins[-1].high * 1.03, *canvas.x_range, "count", gap=52)
     y = _value_axis(data, canvas)
     lines = _lines(data)

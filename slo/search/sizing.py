@@ -49,7 +49,6 @@ class Sized:
 
     @property
     def binding(self) -> Binding:
-        """The rule that decides."""
         if self.by_headroom == self.by_one_down:
             return "both"
         return "headroom" if self.by_headroom > self.by_one_down else "one down"
