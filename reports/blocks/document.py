@@ -233,7 +233,6 @@ class Figures:
     on: On = On.PAGE
 
     def drawn(self) -> Sequence[Chart]:
-        """The charts themselves."""
         return self.charts() if callable(self.charts) else self.charts
 
 

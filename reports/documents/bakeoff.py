@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-from plimsoll.reports.blocks.document import Block, Card, Case, Column, Document, Section, Suite, table
+from plimsoll.reports.blocks.document import Block, Card, Case, Column, Document, Row, Section, Suite, Table
 from plimsoll.reports.documents import comparison, on_server
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.models.comparison_parts import ArmPart, BakeoffReport, LevelPart
+from plimsoll.reports.models.comparison_parts import BakeoffReport, LevelPart
 from plimsoll.reports.wording import units
 from plimsoll.slo.server.beside import medians
 
@@ -38,25 +37,30 @@ FORMATS = Renderers(document)
 def _loads(report: BakeoffReport) -> Section:
     """Every endpoint at every load."""
     quantities = [ranking.quantity for ranking in report.levels[0].rankings] if report.levels else []
-    medians = table(
-        [(level, arm) for level in report.levels for arm in (level.comparison.base, *level.comparison.arms)],
-        (Column("load", right=False, titled="Load", names=True), lambda one: one[0].level or units.NOTHING),
-        (Column("arm", right=False, titled="Arm", names=True), lambda one: one[1].name),
-        (
-            Column("passed", titled="Passed", room=len("passed")),
-            lambda one: f"{one[0].passed.get(one[1].name, 0)} of {len(one[1].runs)}",
-        ),
+    columns = [
+        Column("load", right=False, titled="Load", names=True),
+        Column("arm", right=False, titled="Arm", names=True),
+        Column("passed", titled="Passed", room=len("passed")),
         *(
-            (
-                Column(_head(name), titled=name, folds=True, room=max(map(len, _head(name).splitlines()))),
-                partial(_median, place),
-            )
-            for place, name in enumerate(quantities)
+            Column(_head(name), titled=name, folds=True, room=max(map(len, _head(name).splitlines())))
+            for name in quantities
         ),
-        title=f"{report.name}: median of the runs at each load",
-        fine="Passed: runs in which every objective of the load is met.",
-    )
-    return Section("Median of the runs at each load", [Card([medians])])
+    ]
+    rows = [
+        Row(
+            [
+                level.level or units.NOTHING,
+                arm.name,
+                _passed(level, arm.name, len(arm.runs)),
+                *_medians(level, arm.name),
+            ]
+        )
+        for level in report.levels
+        for arm in (level.comparison.base, *level.comparison.arms)
+    ]
+    fine = "Passed: runs in which every objective of the load is met."
+    table = Table(columns, rows, title=f"{report.name}: median of the runs at each load", fine=fine)
+    return Section("Median of the runs at each load", [Card([table])])
 
 
 def _servers(report: BakeoffReport) -> list[Block]:
@@ -74,12 +78,17 @@ def _head(quantity: str) -> str:
     return quantity.replace("(", "\n(")
 
 
-def _median(place: int, one: tuple[LevelPart, ArmPart]) -> str:
-    """The median of an arm by the quantity in this place; a dash where it has none."""
-    level, arm = one
-    ranking = level.rankings[place]
-    at = [place.value for place in ranking.places if place.name == arm.name]
-    return units.human(at[0], ranking.unit, 4) if at else units.NOTHING
+def _passed(level: LevelPart, arm: str, runs: int) -> str:
+    return f"{level.passed.get(arm, 0)} of {runs}"
+
+
+def _medians(level: LevelPart, arm: str) -> list[str]:
+    """The median of an arm by each quantity; a dash where it has no place."""
+    found = []
+    for ranking in level.rankings:
+        at = [place.value for place in ranking.places if place.name == arm]
+        found.append(units.human(at[0], ranking.unit, 4) if at else units.NOTHING)
+    return found
 
 
 def _suite(report: BakeoffReport, said: str) -> Suite:

@@ -199,7 +199,6 @@ _BATCHING = (
 
 
 def document(report: CapacityReport) -> Document:
-    """The whole plan."""
     about = f"{report.kind} {report.name}"
     wrong = tuple(
         f"Little's law is violated: {law.run}, {law.view} times: {law.wrong}" for law in report.laws if law.wrong
@@ -418,7 +417,6 @@ def capacity(report: CapacityReport) -> str:
 
 
 def binding(sized: SizedPart, report: CapacityReport) -> str:
-    """Which rule decides."""
     shares = units.percent(report.headroom, 3), units.percent(report.one_down, 3)
     rules = (
         f"at most {shares[0]} full: {sized.by_headroom}",
@@ -455,7 +453,6 @@ def amount(value: float | int | None) -> str:
 
 
 def money_of(value: float | int | None, report: CapacityReport) -> str:
-    """An amount with its currency."""
     return units.NOTHING if value is None else f"{amount(value)} {report.currency}".strip()
 
 
@@ -486,7 +483,6 @@ def beyond(loads: Sequence[LoadPart], queues: Sequence[QueuePart]) -> list[str]:
 
 
 def laws(report: CapacityReport) -> str:
-    """Little's law in a sentence."""
     wrong = [law for law in report.laws if law.wrong]
     runs = len({law.run for law in report.laws})
     if not report.laws:

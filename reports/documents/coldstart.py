@@ -166,7 +166,6 @@ _TITLES = MappingProxyType(
 
 
 def document(report: ColdstartReport) -> Document:
-    """The whole measurement."""
     complete = units.many(sum(part.complete for part in report.repeats), "complete start")
     blocks = [_times(report)] if report.spreads else []
     blocks += [_goals(report)] if report.goals else []
@@ -272,7 +271,6 @@ def _shown(value: Number) -> str:
 
 
 def _headline(report: ColdstartReport) -> str:
-    """The result in a sentence."""
     by_name = {part.quantity: part for part in report.spreads}
     if "ready" not in by_name:
         return "No start was measured to its end."

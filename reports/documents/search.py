@@ -181,7 +181,6 @@ _AIR = 1.12
 
 
 def document(report: SearchReport) -> Document:
-    """The whole search."""
     said, reasons, step = headline(report), unsaid(report), next_step(report)
     return Document(
         kind="search",
@@ -241,18 +240,12 @@ def _worth(report: SearchReport) -> list[Block]:
     if report.answer is None:
         return []
     title = "At the answer" if report.outcome == "FOUND" else "At the highest load that held"
-    how = (
-        "a run of its own with a fresh seed, made after the search"
-        if report.answer.confirmed
-        else "no run confirmed it"
+    fresh, run = "a run of its own with a fresh seed, made after the search", report.answer.run
+    measured = Row(
+        [Cell("", links=[(_address(run), run)]), fresh if report.answer.confirmed else "no run confirmed it"]
     )
-    run = report.answer.run
-    measured = Table(
-        [Column("Measured by", right=False), Column("", right=False)],
-        [Row([Cell("", links=[(_address(run), run)]), how])],
-        on=On.PAGE,
-    )
-    return [Section(title, [Card([Facts(facts(report), on=On.PAGE | On.MARKDOWN), measured])])]
+    by = Table([Column("Measured by", right=False), Column("", right=False)], [measured], on=On.PAGE)
+    return [Section(title, [Card([Facts(facts(report), on=On.PAGE | On.MARKDOWN), by])])]
 
 
 def _address(run: str) -> str:

@@ -82,7 +82,6 @@ def document(report: SweepReport) -> Document:
         "left out."
     )
     fronts = [front_figure(front, _classes(report), note) for front in report.fronts]
-    points = [block for series in report.series for block in _points(series, report)]
     command = [Command(report.command)] if report.command else []
     beyond = "curves: monotone piecewise cubics through the measured points, nothing beyond them"
     return Document(
@@ -97,7 +96,10 @@ def document(report: SweepReport) -> Document:
             _found(report),
             *curves,
             *fronts,
-            Section("The points", [Card([*points, *command])]),
+            Section(
+                "The points",
+                [Card([*(block for series in report.series for block in _points(series, report)), *command])],
+            ),
             *on_server.table("point", _servers(report)),
             *(block for front in report.fronts for block in _front(front)),
         ],

@@ -287,7 +287,6 @@ def _share(share: Number) -> str:
 
 
 def _burn(burn: Number) -> str:
-    """A burn rate."""
     return units.NOTHING if burn is None else units.significant(burn)
 
 

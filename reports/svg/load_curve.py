@@ -75,7 +75,7 @@ def load_curve(plot: Plot, label: str, canvas: Canvas) -> Picture:
         # Both ends inside the picture; on a logarithmic axis the line through equal values is no straight one.
         ends = [x.low + (x.high - x.low) * step / 60 for step in range(61)]
         drawn.append(path([_at(v, v, x, y) for v in ends if y.low <= v <= y.high], "s s-planned planned"))
-    drawn += [_limit(value, x, y) for value, _ in plot.limits]
+    drawn += [line(x.start, y.at(value), x.end, y.at(value), "limit") for value, _ in plot.limits]
     for trace in plot.traces:
         for piece in trace.pieces:
             if len(piece) > 1:
@@ -117,10 +117,6 @@ def _dot(dot: Dot, class_: str, x: Axis, y: Axis) -> Markup:
     at, height = _at(dot.x, dot.y, x, y) if dot.y is not None else (x.at(dot.x), y.end)
     style = f"s {class_} mark" + (" hollow" if dot.hollow or dot.y is None else "")
     return element("circle", element("title", dot.said), cx=at, cy=height, r=4.0, class_=style)
-
-
-def _limit(value: float, x: Axis, y: Axis) -> Markup:
-    return line(x.start, y.at(value), x.end, y.at(value), "limit")
 
 
 def _limit_labels(plot: Plot, x: Axis, y: Axis) -> Markup:

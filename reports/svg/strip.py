@@ -47,7 +47,6 @@ class Strip:
 
 
 def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels: bool) -> Picture:
-    """One strip on ``canvas``."""
     x = clock(timeline.start_ns, timeline.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
     finite = [v for layer in data.layers if layer.kind != "read" for v in layer.values if v is not None]
     high = max(data.reaches, float(max(finite, default=0.0)))

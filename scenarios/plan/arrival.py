@@ -9,15 +9,13 @@ rate L(t) reaches it: due_k = L^-1(S_k), exact for Poisson whatever the profile.
 their sum is exact.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
@@ -311,7 +309,7 @@ class StepsRate(BaseModel):
     steps: tuple[Step, ...] = Field(strict=False, min_length=1, max_length=10_000)
 
     @model_validator(mode="after")
-    def _whole(self) -> StepsRate:
+    def _whole(self) -> Self:
         for i, step in enumerate(self.steps[:-1]):
             if not step.for_ns:
                 raise ValueError(f"steps[{i}] does not say for how long. Add for: 10s (only the last may go without)")

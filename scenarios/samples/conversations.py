@@ -35,7 +35,6 @@ class Conversations:
 
     @property
     def count(self) -> int:
-        """How many conversations."""
         return len(self.starts) - 1
 
     def payload(self, index: int) -> Payload:

@@ -190,7 +190,6 @@ def opened(path: Path) -> BinaryIO:
 
 
 def head_of(path: Path) -> Head:
-    """How the file begins."""
     with opened(path) as file:
         first = file.readline(_LINE)
         if first.startswith((b"{", codecs.BOM_UTF8 + b"{")) and not first.endswith(b"\n"):

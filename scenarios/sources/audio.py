@@ -5,12 +5,10 @@ either, seeded words are spoken in the tones that the bundled recogniser hears. 
 ``Clip``. Where labels lack, an energy detector finds speech, never the server, and the clip says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +109,7 @@ class Audio(BaseModel):
     paired: bool = Field(default=False, description="Every clip under every slice, instead of a share of them each.")
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Audio:
+    def _one_kind(self) -> Self:
         if self.files is not None and self.manifest is not None:
             raise ValueError("files and manifest are both given. Keep one of them, or name the files in the manifest")
         if self.words is not None and not self.synthetic:

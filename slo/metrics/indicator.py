@@ -29,7 +29,6 @@ from plimsoll.slo.records.records import (
     RAGGED,
     SESSION_COLUMNS,
     BoolArray,
-    Compute,
     FloatArray,
     IntArray,
     Records,
@@ -70,11 +69,11 @@ class OnFailure(Enum):
     AS_IS = "its real value if it got that far, otherwise nothing"
 
 
-def said_by(name: str) -> Compute:
+def said_by(label: str) -> Callable[[Records], tuple[FloatArray, BoolArray]]:
     """An indicator's ``compute``, of what a column or a label of each row says; -1: nothing."""
 
     def compute(records: Records) -> tuple[FloatArray, BoolArray]:
-        said = records[name] if name in COLUMNS else records.label(name)
+        said = records[label] if label in COLUMNS else records.label(label)
         return said.astype(np.float64), said >= 0
 
     return compute
@@ -104,7 +103,7 @@ class Indicator:
     formula: str
     source: str
     summary: str
-    compute: Compute
+    compute: Callable[[Records], tuple[FloatArray, BoolArray]]
     unit: Literal["ns", "per_s", "1"] = "ns"
     better: Literal["lower", "higher"] = "lower"
     scope: Scope = "request"

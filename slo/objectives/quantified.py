@@ -51,14 +51,9 @@ def _undecided(one: ObjectiveVerdict, objectives: int, times: int, alpha: float,
         f"{min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
     )
     needed = _needed(one, times, alpha)
+    needed_ns = round(needed / one.n * span_ns) if span_ns and one.n else None
     return replace(
-        one,
-        outcome="INCONCLUSIVE",
-        n_needed=needed,
-        needed_ns=round(needed / one.n * span_ns) if span_ns and one.n else None,
-        detail=detail,
-        by="",
-        among=objectives,
+        one, outcome="INCONCLUSIVE", n_needed=needed, needed_ns=needed_ns, detail=detail, by="", among=objectives
     )
 
 

@@ -104,7 +104,6 @@ def representatives(records: Records) -> IntArray:
 
 
 def together(records: Records) -> Queries:
-    """The queries of these records."""
     query, phase, due = records["query_id"], records["phase"], records["due_ns"]
     order = _order(records)
     ordered, phases = (query, phase) if order is None else (query[order], phase[order])

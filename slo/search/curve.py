@@ -122,11 +122,8 @@ def through(x: Sequence[float], y: Sequence[float | None]) -> Curve:
         else:
             runs[-1].append((float(at), float(value)))
     known = [point for run in runs for point in run]
-    return Curve(
-        pieces=tuple(Piece(tuple(p[0] for p in run), tuple(p[1] for p in run)) for run in runs if run),
-        log_x=all(point[0] > 0 for point in known),
-        log_y=all(point[1] > 0 for point in known),
-    )
+    pieces = tuple(Piece(*map(tuple, zip(*run, strict=True))) for run in runs if run)
+    return Curve(pieces, log_x=all(x > 0 for x, _ in known), log_y=all(y > 0 for _, y in known))
 
 
 def linear_crossing(x: Sequence[float], share: Sequence[float], target: float) -> float | None:
