@@ -77,6 +77,7 @@ class Window:
             "buckets": len(timeline.due),
             "alpha": float(1 - exact(self.judged.promises.confidence)),
             "growing": self.judged.validity.unstable is not None,
+            "tests": sum(one.p_fail is not None for one in verdict.objectives),
             "invalid": verdict.outcome == "INVALID" and not verdict.by_lateness,
             "cells": BUCKET if cells else 0,
             "label": self._split[0],
