@@ -393,8 +393,8 @@ def _strips_note(report: LiveReport) -> str:
         return ""
     return (
         f"Intervals of {units.seconds(report.intervals.interval_ns)}. Rates and percentiles are by when requests "
-        "ended, as the workers said it four times a second; the report puts them where they were due. A cross is a "
-        "percentile that is a failed request."
+        "ended, as the workers said it four times a second; the report puts them where they were due. A mark at the "
+        "top is a percentile that is a failed request."
     )
 
 

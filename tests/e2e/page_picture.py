@@ -25,10 +25,11 @@ from tests.e2e.chromium import Tab
 
 #: Pixels of the page to one of the kept picture, on each side; greys of it.
 SMALL, GREYS = 4, 16
-#: Tiles of so many kept pixels on each side are compared by their means, in parts of white. Another smoothing of the
-#: same letters moves a mean by up to 0.025, a chart without its limit by 0.038. So many tiles may differ all the same,
-#: and the picture be so many kept pixels longer: a letter or a line that a browser sets a little elsewhere.
-TILE, MEAN, TILES, LONGER = 8, 0.03, 3, 2
+#: Tiles of so many kept pixels on each side are compared by their means, in parts of white, each with the picture moved
+#: up or down by up to ``MOVED``: a browser that sets letters elsewhere breaks a line more or less. Such a browser moves
+#: two means by up to 0.035, a chart without its limit twelve by up to 0.056, a sign that is gone three by 0.14. More
+#: tiles than ``TILES`` beyond ``MEAN``, or one beyond twice that, are a difference.
+TILE, MEAN, TILES, MOVED = 8, 0.03, 3, 2
 #: Pixels by which an edge, a width, or the height of a drawing may differ.
 NEAR = 3
 
@@ -81,10 +82,13 @@ CONTRAST = """(() => {
   return found.slice(0, 8);
 })()"""
 
-_PROBE = """[['span', 400], ['span', 700], ['code', 400]].map(([tag, weight]) => {
+#: Widths and heights of a text in the fonts and sizes of the page: whoever sets letters elsewhere is noticed.
+_PROBE = """[['span', 400, 15], ['span', 700, 27], ['code', 600, 13.5]].map(([tag, weight, size]) => {
   const node = document.createElement(tag);
   node.textContent = 'p99(ttft) ≤ 120 ms was broken: 0.0048 %, ∞, µs, ✓ ✕';
-  node.style = `font-size: 100px; font-weight: ${weight}; line-height: normal; position: absolute; white-space: nowrap`;
+  Object.assign(node.style, {
+    fontSize: `${size}px`, fontWeight: weight, lineHeight: 'normal', position: 'absolute', whiteSpace: 'nowrap',
+  });
   document.body.append(node);
   const {width, height} = node.getBoundingClientRect();
   node.remove();
@@ -153,16 +157,19 @@ def differences(now: Look, was: Look) -> list[str]:
 
 def of_pictures(now: npt.NDArray[np.uint8], was: npt.NDArray[np.uint8]) -> list[str]:
     """Where tiles differ, in pixels of the page."""
-    if now.shape[1] != was.shape[1] or abs(len(now) - len(was)) > LONGER:
+    if now.shape[1] != was.shape[1] or abs(len(now) - len(was)) > MOVED:
         sizes = [f"{one.shape[1] * SMALL} x {len(one) * SMALL}" for one in (now, was)]
         return [f"the page is {sizes[0]} and was {sizes[1]}"]
     rows, columns = min(len(now), len(was)) // TILE, now.shape[1] // TILE
-    means = [
-        one[: rows * TILE, : columns * TILE].reshape(rows, TILE, columns, TILE).mean((1, 3)) / (GREYS - 1)
-        for one in (now, was)
-    ]
-    found = np.argwhere(np.abs(means[0] - means[1]) > MEAN) * TILE * SMALL
-    return [f"differs at x {x}, y {y}" for y, x in found.tolist()] if len(found) > TILES else []
+
+    def means(picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+        tiles = picture[: rows * TILE, : columns * TILE].reshape(rows, TILE, columns, TILE)
+        return np.asarray(tiles.mean((1, 3)) / (GREYS - 1))
+
+    moved = [np.abs(means(np.roll(now, by, 0)) - means(was)) for by in range(-MOVED, MOVED + 1)]
+    far = np.min(moved, axis=0)
+    found = np.argwhere(far > MEAN) * TILE * SMALL
+    return [f"differs at x {x}, y {y}" for y, x in found.tolist()] if len(found) > TILES or far.max() > 2 * MEAN else []
 
 
 def of_blocks(now: Sequence[Sequence[Any]], was: Sequence[Sequence[Any]]) -> list[str]:
