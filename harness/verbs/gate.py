@@ -69,11 +69,11 @@ def report(
         ),
     ] = None,
     spans: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             metavar="FILE",
             help="Take the stages of requests from the spans of their traces: OTLP in JSON, as an OpenTelemetry "
-            "collector's file exporter writes it.",
+            "collector's file exporter writes it, packed by gzip or not. Repeatable.",
         ),
     ] = None,
     agent_folder: Annotated[
@@ -97,7 +97,15 @@ def report(
     run_dir = _the_run(runs or [], agent_folder or [], out)
     labels = [label.strip() for label in by.split(",")] if by is not None else []
     _judge_again(
-        run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels, trace_url=trace_url, spans=spans
+        run_dir,
+        asked,
+        format or [],
+        json_,
+        rewrite=True,
+        quiet=quiet,
+        by=labels,
+        trace_url=trace_url,
+        spans=spans or [],
     )
 
 
@@ -130,7 +138,7 @@ def _judge_again(
     quiet: bool = False,
     by: Sequence[str] = (),
     trace_url: str | None = None,
-    spans: Path | None = None,
+    spans: Sequence[Path] = (),
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.job import traces_error
@@ -149,7 +157,7 @@ def _judge_again(
         problems += [f"--trace-url: {error}"] if (error := traces_error(trace_url)) else []
         if "traceparent" not in sealed.manifest:
             problems.append(f"--trace-url: requests of {run_dir} carried no trace context. Leave it out")
-    if spans is not None:
+    if spans:
         sealed, wrong = _told_by(spans, sealed)
         problems += wrong
     if errors or problems:
@@ -168,21 +176,26 @@ def _judge_again(
     return result.exit_code or 0
 
 
-def _told_by(spans: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
-    """The run with the stages that spans tell, and what is wrong with them."""
+def _told_by(spans: Sequence[Path], sealed: Sealed) -> tuple[Sealed, list[str]]:
+    """The run with the stages that spans tell, of a trace those of all files, and what is wrong with them."""
     from plimsoll.documents import files
-    from plimsoll.slo.records.spans import SpansError, joined, read
+    from plimsoll.slo.records.spans import Span, SpansError, joined, read
     from plimsoll.slo.records.trace_ids import TraceIds
 
-    ids, where = TraceIds.told(sealed.manifest), f"--spans {spans}"
+    ids, where = TraceIds.told(sealed.manifest), f"--spans {' '.join(map(str, spans))}"
     if ids is None:
         return sealed, [f"{where}: requests of {sealed.directory.path} carried no trace context. Leave it out"]
-    try:
-        traces = read(files.read_bytes(spans))
-    except OSError as error:
-        return sealed, [f"{where}: it can't be read ({files.why(error)}). Name a file of OTLP traces in JSON"]
-    except SpansError as error:
-        return sealed, [f"{where}: {error}"]
+    traces, wrong = dict[str, list[Span]](), []
+    for path in spans:
+        try:
+            for trace, found in read(files.read_bytes(path)).items():
+                traces.setdefault(trace, []).extend(found)
+        except OSError as error:
+            wrong.append(f"--spans {path}: it can't be read ({files.why(error)}). Name a file of OTLP traces in JSON")
+        except SpansError as error:
+            wrong.append(f"--spans {path}: {error}")
+    if wrong:
+        return sealed, wrong
     records, n, late = joined(sealed.records, ids, traces)
     if not n:
         return sealed, [

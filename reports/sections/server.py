@@ -5,20 +5,18 @@ not expose, its restarts, whether its books agree with ours, and what asking cos
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from operator import not_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Figures, Notes, Row, Section, Table
+from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Notes, Row, Section, Table
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
-from plimsoll.reports.parts.charts import Timeline, buckets_of, number
+from plimsoll.reports.parts.charts import buckets_of, number
 from plimsoll.reports.parts.parts import Number, Text, part
-from plimsoll.reports.svg.plot import Canvas, Chart, chart
-from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.svg.strip import Layer, Strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.server.canonical import NAMES
@@ -29,9 +27,8 @@ if TYPE_CHECKING:  # a run of which nobody asked the server loads none of it
     from plimsoll.slo.server.served import Asked, Gap
     from plimsoll.slo.server.server_side import Energy, FirstToken, ServerSide
 
-_WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
 #: Drawn, in this order, where there are some.
-_DRAWN = (
+DRAWN = (
     "server.queue",
     "server.running",
     "server.kv_usage",
@@ -294,10 +291,6 @@ def blocks(part: ServerPart, report: Any) -> list[Block]:
     rows = [Row(_cells(name, one)) for name, one in part.names.items() if one.samples]
     table = Table(head, rows, title="The server itself")
     shown: list[Block] = [Card([table, *map(_batch_table, part.batches)])]
-    timeline: Timeline | None = report.charts.timeline
-    drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
-    if timeline is not None and drawn:
-        shown.append(Card([Figures(partial(_charts, part, drawn, timeline), bare=True)]))
     notes = _notes(part)
     return [Section("The server itself", [*shown, Card([Notes(notes)])] if notes else shown, "The server itself")]
 
@@ -426,17 +419,19 @@ def server_warnings(part: ServerPart | None) -> list[str]:
     return [*lost, *_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
 
 
-def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:
-    charts = []
-    for name in names:
-        one = part.names[name]
-        unit = "per_s" if one.kind == "counter" else one.unit
-        layer = Layer(name, "s-sent", one.by_bucket)
-        draw = partial(
-            strip, Strip(one.title, unit, [layer]), timeline, f"{one.title} over the run", x_labels=name == names[-1]
+def strips(said: Mapping[str, Sequence[Number]]) -> list[Strip]:
+    """What it said over the run, by bucket of a timeline: to stand under the latencies, on their axis. What was 0 all
+    the time is left out.
+    """
+    return [
+        Strip(
+            about.title if "server" in about.title else f"{about.title} at the server",
+            about.unit,
+            [Layer(name, "s-sent", said[name])],
         )
-        charts.append(chart(one.title, "", [], draw, _WIDE, _NARROW))
-    return charts
+        for name, about in ((name, NAMES[name]) for name in DRAWN)
+        if any(said.get(name, ()))
+    ]
 
 
 SECTION = ReportSection("server", 84, server_part, blocks)

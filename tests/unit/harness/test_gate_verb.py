@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -64,16 +65,21 @@ def test_spans_are_the_stages_of_a_report_and_those_of_another_run_are_refused(
     run, spans = sealed_run(tmp_path / "r"), tmp_path / "spans.jsonl"
     spans.write_bytes(otlp(span("ab" * 16, "a", "", "handle", 0, 5_000_000)))
     with pytest.raises(HarnessFault, match="carried no trace context"):
-        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans)
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans])
     said = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**said, "traceparent": 0.01}))
     with pytest.raises(HarnessFault, match="none of its 1 traces is of a request"):
-        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans)
-    with pytest.raises(HarnessFault, match="can't be read"):
-        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=tmp_path / "nowhere")
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans])
+    (tmp_path / "wrong").write_text("{}")
+    nowhere = [tmp_path / "nowhere", spans, tmp_path / "wrong"]
+    with pytest.raises(HarnessFault, match="can't be read") as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=nowhere)
+    assert ["nowhere" in text or "wrong: line 1" in text for text in caught.value.errors] == [True, True]
     own = [TraceIds.of(said["run_id"], 1.0).header(query, 0, False)[3:35].decode() for query in range(40)]
-    spans.write_bytes(b"\n".join(otlp(span(trace, "a", "", "handle", 0, 5_000_000)) for trace in own))
-    assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans) == 0
+    more = tmp_path / "gateway.jsonl.gz"
+    more.write_bytes(gzip.compress(b"\n".join(otlp(span(trace, "a", "", "POST", 0, 9_000_000)) for trace in own)))
+    spans.write_bytes(b"\n".join(otlp(span(trace, "b", "a", "handle", 0, 5_000_000)) for trace in own))
+    assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans, more]) == 0
     assert "stages of 40 of 40 requests" in capsys.readouterr().err
     anatomy = json.loads((run / "report.json").read_text())["anatomy"]
     assert (anatomy["n"], anatomy["bands"][0]["stages"][0]["ns"]) == (40, 5_000_000)
