@@ -169,6 +169,10 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
             return Book("requests, dropped ones among them", theirs, sent)
         if theirs == succeeded:  # some count nothing else
             return Book("successful requests", theirs, succeeded)
+    if what == "prompt tokens" and theirs is not None and ours is not None and theirs < ours:
+        cached = found["server.cached_tokens"].values[1:].sum() if "server.cached_tokens" in found else 0.0
+        if theirs + cached == ours:  # llama.cpp counts those apart
+            return Book("prompt tokens, without those in its cache", theirs, ours - int(cached))
     if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
         why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
