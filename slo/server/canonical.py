@@ -84,7 +84,8 @@ class Reading:
 
     ``over``: in the same order, what it is divided by; of a mean, the counter of its events. ``where``: what labels of
     a series must be for it to count, and after a ``!`` what they must not be; an empty one is one that is not there.
-    ``bits``: a mask, of which any bit set counts as 1. ``flag``: what exposes it.
+    ``bits``: a mask, of which any bit set counts as 1. ``flag``: what exposes it. ``mute``: its sum may stand still
+    because nobody measured, and then says nothing.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Reading:
     where: tuple[tuple[str, str], ...] = ()
     bits: int = 0
     flag: str = ""
+    mute: bool = False
 
     def counts(self, labels: Mapping[str, str]) -> bool:
         """Whether a series with these labels is meant."""

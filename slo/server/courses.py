@@ -198,6 +198,8 @@ def _part(voice: _Voice, asked: Asked, restarted: BoolArray) -> _Part:
         return _Part(voice, asked, _across(values * reading.scale, NAMES[reading.name].across), np.ones(n))
     top = _grown(voice.tracks, n, restarted) * reading.scale
     under = _grown(voice.over, n, restarted) if reading.over else np.ones(n)
+    if reading.mute and not np.nansum(top):
+        under = under * 0
     return _Part(voice, asked, top, under)
 
 

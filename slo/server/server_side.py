@@ -192,6 +192,10 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
         )
         named = zip((*names, "successful requests"), (ours, sent, succeeded), strict=True)
         what, ours = next((one for one in named if one[1] == theirs), (what, ours))
+    if what == "prompt tokens" and theirs is not None and ours is not None and theirs < ours:
+        cached = found["server.cached_tokens"].values[1:].sum() if "server.cached_tokens" in found else 0.0
+        if theirs + cached == ours:  # llama.cpp counts those apart
+            return Book("prompt tokens, without those in its cache", theirs, ours - int(cached))
     apart = None not in (theirs, ours) and theirs != ours
     if apart and (shared or (records.session is not None and what != "requests")):
         return Book(what, theirs, ours, _OF_TURNS if what == "requests" else _OF_SPEECH, alike=False)

@@ -67,6 +67,14 @@ def test_where_the_answers_tell_no_length_there_is_nothing_to_compare() -> None:
     assert found.books[0].why == "not every answer says how many"
 
 
+def test_prompt_tokens_that_the_server_found_in_its_cache_may_be_in_another_count_of_its() -> None:
+    found = rows([0, 10], [5, 15], [OK, OK], [MEASURE] * 2, [1, 1], [USAGE] * 2)
+    counts = {"prompt_tokens_total": 140, "prefix_cache_hits_total": 60, "prefix_cache_queries_total": 200}
+    assert books(said(found, **counts)) == {"prompt tokens, without those in its cache": (140, 140)}
+    assert books(said(found, **counts | {"prefix_cache_hits_total": 59})) == {"prompt tokens": (140, 200)}
+    assert books(said(found, **counts | {"prompt_tokens_total": 200})) == {"prompt tokens": (200, 200)}
+
+
 def test_the_wait_before_another_attempt_is_no_network() -> None:
     """Sent at 0, refused, sent again at 100 ms and answered 5 ms later: the server can know of those 5 ms only."""
     status = [OK, Status.REFUSED, OK]
