@@ -76,6 +76,10 @@ def report(
             "collector's file exporter writes it.",
         ),
     ] = None,
+    budget: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A latency budget by hop instead of the scenario's own: hops in YAML."),
+    ] = None,
     agent_folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -96,8 +100,9 @@ def report(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     run_dir = _the_run(runs or [], agent_folder or [], out)
     labels = [label.strip() for label in by.split(",")] if by is not None else []
+    files = spans, budget
     _judge_again(
-        run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels, trace_url=trace_url, spans=spans
+        run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels, trace_url=trace_url, files=files
     )
 
 
@@ -130,7 +135,7 @@ def _judge_again(
     quiet: bool = False,
     by: Sequence[str] = (),
     trace_url: str | None = None,
-    spans: Path | None = None,
+    files: tuple[Path | None, Path | None] = (None, None),
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.job import traces_error
@@ -149,8 +154,12 @@ def _judge_again(
         problems += [f"--trace-url: {error}"] if (error := traces_error(trace_url)) else []
         if "traceparent" not in sealed.manifest:
             problems.append(f"--trace-url: requests of {run_dir} carried no trace context. Leave it out")
+    spans, budget = files
     if spans is not None:
         sealed, wrong = _told_by(spans, sealed)
+        problems += wrong
+    if budget is not None:
+        sealed, wrong = _with_budget(budget, sealed)
         problems += wrong
     if errors or problems:
         raise HarnessFault(errors + problems)
@@ -166,6 +175,33 @@ def _judge_again(
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")
     return result.exit_code or 0
+
+
+def _with_budget(file: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
+    """The run with the hops of a file, which may be a scenario's, and what is wrong with them."""
+    from plimsoll.documents import files
+    from plimsoll.documents.text import written
+    from plimsoll.slo.objectives.objective import ObjectiveError
+    from plimsoll.slo.verdict.hops import parse_hops
+
+    shape = "Write hops with a limit each, such as queue: 20ms"
+    try:
+        documents = list(written(files.read_text(file)))
+    except OSError as error:
+        return sealed, [f"--budget {file}: it can't be read ({files.why(error)}). {shape}"]
+    except UnicodeDecodeError as error:
+        return sealed, [f"--budget {file}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text"]
+    if errors := [f"--budget {file}:{one.line}: {one.what}" for found in documents for one in found.errors]:
+        return sealed, errors
+    value = documents[0].value if len(documents) == 1 else None
+    hops = value.get("budget", value) if isinstance(value, dict) else value
+    if not isinstance(hops, dict) or not hops or not all(isinstance(one, str) for pair in hops.items() for one in pair):
+        return sealed, [f"--budget {file}: no hops. {shape}"]
+    try:
+        parse_hops(hops)
+    except ObjectiveError as error:
+        return sealed, [f"--budget {file}: {text}" for text in error.errors]
+    return replace(sealed, scenario={**sealed.scenario, "budget": hops}), []
 
 
 def _told_by(spans: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
