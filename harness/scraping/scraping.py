@@ -19,15 +19,21 @@ from plimsoll.harness.process import child
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.watcher import Beginning, Watcher
+from plimsoll.harness.scraping.scraper import candidates
+from plimsoll.harness.scraping.sources import Page, Unread
 from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.secrecy.redaction import learn, redact
 from plimsoll.harness.secrecy.secrets import url_secrets
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.wire.exposition import labels_of
 from plimsoll.slo.server.canonical import engines
 
 PERIOD_S = 1.0
 AUTO = "auto"
 #: What the first scrape of all sources, and the last one, may take together.
 _READY_S, _LAST_S = 60.0, 15.0
+#: A page that tells of a start is not waited for longer.
+_PHASES_S = 3.0
 _NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?://).+)")
 
 
@@ -101,6 +107,27 @@ def _private(job: Job) -> list[dict[str, Any]]:
             if url
         ]
     return found
+
+
+def startup(target: Target) -> dict[str, int]:
+    """What a server that has started says of its start: nanoseconds by phase, nothing where it says nothing."""
+    telling = {engine.phases[0]: engine for engine in engines().values() if engine.phases is not None}
+    places = sorted({place for engine in telling.values() for place in engine.places})
+    for where in candidates([target.url], places):
+        page = Page(where, where, target.ca_file, target.tls_verify)
+        try:
+            values = page.read(_PHASES_S).values
+        except Unread:
+            continue
+        finally:
+            page.close()
+        told = {}
+        for (family, labels), value in values.items():
+            if (engine := telling.get(family)) is not None and engine.phases is not None:
+                told[redact(labels_of(labels).get(engine.phases[1], ""))] = round(value * engine.phases[2])
+        if told:
+            return told
+    return {}
 
 
 class Scraping(Watcher):
