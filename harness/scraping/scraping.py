@@ -5,6 +5,7 @@ asked, by a process of its own (``harness/scraping/scraper.py``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -111,23 +112,17 @@ def _private(job: Job) -> list[dict[str, Any]]:
 
 def startup(target: Target) -> dict[str, int]:
     """What a server that has started says of its start: nanoseconds by phase, nothing where it says nothing."""
-    telling = {engine.phases[0]: engine for engine in engines().values() if engine.phases is not None}
-    places = sorted({place for engine in telling.values() for place in engine.places})
-    for where in candidates([target.url], places):
-        page = Page(where, where, target.ca_file, target.tls_verify)
-        try:
-            values = page.read(_PHASES_S).values
-        except Unread:
-            continue
-        finally:
-            page.close()
-        told = {}
-        for (family, labels), value in values.items():
-            if (engine := telling.get(family)) is not None and engine.phases is not None:
-                told[redact(labels_of(labels).get(engine.phases[1], ""))] = round(value * engine.phases[2])
-        if told:
-            return told
-    return {}
+    telling = {engine.phases[0]: engine.phases for engine in engines().values() if engine.phases is not None}
+    places = sorted({place for engine in engines().values() if engine.phases for place in engine.places})
+    told = dict[str, int]()
+    for page in (Page(where, where, target.ca_file, target.tls_verify) for where in candidates([target.url], places)):
+        with contextlib.suppress(Unread):
+            for (family, labels), value in page.read(_PHASES_S).values.items():
+                if family in telling:
+                    _, label, scale = telling[family]
+                    told[redact(labels_of(labels).get(label, ""))] = round(value * scale)
+        page.close()
+    return told
 
 
 class Scraping(Watcher):

@@ -179,28 +179,22 @@ def _judge_again(
 
 def _with_budget(file: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
     """The run with the hops of a file, which may be a scenario's, and what is wrong with them."""
-    from plimsoll.documents import files
     from plimsoll.documents.text import written
-    from plimsoll.slo.objectives.objective import ObjectiveError
+    from plimsoll.slo.objectives.objective import ObjectiveError, read_text
     from plimsoll.slo.verdict.hops import parse_hops
 
-    shape = "Write hops with a limit each, such as queue: 20ms"
     try:
-        documents = list(written(files.read_text(file)))
-    except OSError as error:
-        return sealed, [f"--budget {file}: it can't be read ({files.why(error)}). {shape}"]
-    except UnicodeDecodeError as error:
-        return sealed, [f"--budget {file}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text"]
-    if errors := [f"--budget {file}:{one.line}: {one.what}" for found in documents for one in found.errors]:
-        return sealed, errors
-    value = documents[0].value if len(documents) == 1 else None
-    hops = value.get("budget", value) if isinstance(value, dict) else value
-    if not isinstance(hops, dict) or not hops or not all(isinstance(one, str) for pair in hops.items() for one in pair):
-        return sealed, [f"--budget {file}: no hops. {shape}"]
-    try:
+        documents = list(written(read_text(file)))
+        errors = [f"{file}:{one.line}: {one.what}" for found in documents for one in found.errors]
+        value = documents[0].value if len(documents) == 1 else None
+        hops = value.get("budget", value) if isinstance(value, dict) else None
+        if not errors and not (isinstance(hops, dict) and hops and all(isinstance(one, str) for one in hops.values())):
+            errors = [f"{file}: no hops. Write each with its limit, such as queue: 20ms"]
+        if errors or not isinstance(hops, dict):
+            return sealed, [f"--budget {text}" for text in errors]
         parse_hops(hops)
     except ObjectiveError as error:
-        return sealed, [f"--budget {file}: {text}" for text in error.errors]
+        return sealed, [f"--budget {text if str(file) in text else f'{file}: {text}'}" for text in error.errors]
     return replace(sealed, scenario={**sealed.scenario, "budget": hops}), []
 
 
