@@ -58,7 +58,7 @@ def _peer(peer: Peer) -> str:
 
 
 def _unit(indicator: Indicator) -> str:
-    return {"ns": "ns", "per_s": "per second", "1": "number"}[indicator.unit]
+    return {"ns": "ns", "per_s": "per second", "1": "number", "bytes": "bytes"}[indicator.unit]
 
 
 def _section(indicator: Indicator) -> str:

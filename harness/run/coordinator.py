@@ -89,11 +89,6 @@ class Job:
     classes: Mapping[str, Job] = field(default_factory=dict)
     serving: int | None = None  # the process of the bundled server, where it was started before
 
-    @property
-    def own_server(self) -> bool:
-        """We start its server ourselves, or did."""
-        return self.bundled is not None or self.serving is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -135,7 +135,7 @@ def _shown(
     found: list[tuple[str, Source]] = []
     serving: set[str] = set()
     taken: set[tuple[str, frozenset[str]]] = set()  # some show one page at any path
-    for where, own in _candidates(urls, places).items():
+    for where, own in candidates(urls, places).items():
         page, at = _source(where, where, tls), urlsplit(where)
         values = _read(page)
         families = frozenset(name for name, _ in values)
@@ -158,7 +158,7 @@ def _means(family: str) -> list[tuple[str, Reading]]:
     return [(engine, reading) for engine, reading in meanings().get(family, ()) if engines()[engine].places]
 
 
-def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
+def candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
     """All addresses at which servers of these URLs may show metrics, their own ports first (True)."""
     found: dict[str, bool] = {}
     for own in (True, False):

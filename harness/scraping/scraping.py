@@ -5,6 +5,7 @@ asked, by a process of its own (``harness/scraping/scraper.py``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -19,15 +20,21 @@ from plimsoll.harness.process import child
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.watcher import Beginning, Watcher
+from plimsoll.harness.scraping.scraper import candidates
+from plimsoll.harness.scraping.sources import Page, Unread
 from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.secrecy.redaction import learn, redact
 from plimsoll.harness.secrecy.secrets import url_secrets
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.wire.exposition import labels_of
 from plimsoll.slo.server.canonical import engines
 
 PERIOD_S = 1.0
 AUTO = "auto"
 #: What the first scrape of all sources, and the last one, may take together.
 _READY_S, _LAST_S = 60.0, 15.0
+#: A page that tells of a start is not waited for longer.
+_PHASES_S = 3.0
 _NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?|grpcs?)://.+)")
 
 
@@ -106,6 +113,22 @@ def _private(job: Job) -> list[dict[str, Any]]:
             if url
         ]
     return found
+
+
+def startup(target: Target) -> dict[str, int]:
+    """What a server that has started says of its start: nanoseconds by phase, nothing where it says nothing."""
+    telling = {engine.phases[0]: engine.phases for engine in engines().values() if engine.phases is not None}
+    places = sorted({place for engine in engines().values() if engine.phases for place in engine.places})
+    told = dict[str, int]()
+    pages = [where for where in candidates([target.url], places) if where.startswith("http")]
+    for page in (Page(where, where, target.ca_file, target.tls_verify) for where in pages):
+        with contextlib.suppress(Unread):
+            for (family, labels), value in page.read(_PHASES_S).values.items():
+                if family in telling:
+                    _, label, scale = telling[family]
+                    told[redact(labels_of(labels).get(label, ""))] = round(value * scale)
+        page.close()
+    return told
 
 
 class Scraping(Watcher):

@@ -86,7 +86,7 @@ class LivePage:
 
 def watch_own(prepared: Prepared) -> tuple[Watcher, ...]:
     """Who watches memory and processor time of a server that we start ourselves: nobody has to ask for it."""
-    if not prepared.job.own_server:
+    if prepared.job.bundled is None and prepared.job.serving is None:
         return ()
     from plimsoll.harness.scraping.scraping import Asking, watch
 

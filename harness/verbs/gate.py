@@ -76,6 +76,10 @@ def report(
             "collector's file exporter writes it, packed by gzip or not. Repeatable.",
         ),
     ] = None,
+    budget: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A latency budget by hop instead of the scenario's own: hops in YAML."),
+    ] = None,
     agent_folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -106,6 +110,7 @@ def report(
         by=labels,
         trace_url=trace_url,
         spans=spans or [],
+        budget=budget,
     )
 
 
@@ -139,6 +144,7 @@ def _judge_again(
     by: Sequence[str] = (),
     trace_url: str | None = None,
     spans: Sequence[Path] = (),
+    budget: Path | None = None,
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.job import traces_error
@@ -160,6 +166,9 @@ def _judge_again(
     if spans:
         sealed, wrong = _told_by(spans, sealed)
         problems += wrong
+    if budget is not None:
+        sealed, wrong = _with_budget(budget, sealed)
+        problems += wrong
     if errors or problems:
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
@@ -174,6 +183,27 @@ def _judge_again(
     if not written:
         raise HarnessFault("not every file could be written (see above). Make room, or name another place")
     return result.exit_code or 0
+
+
+def _with_budget(file: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
+    """The run with the hops of a file, which may be a scenario's, and what is wrong with them."""
+    from plimsoll.documents.text import written
+    from plimsoll.slo.objectives.objective import ObjectiveError, read_text
+    from plimsoll.slo.verdict.hops import parse_hops
+
+    try:
+        documents = list(written(read_text(file)))
+        errors = [f"{file}:{one.line}: {one.what}" for found in documents for one in found.errors]
+        value = documents[0].value if len(documents) == 1 else None
+        hops = value.get("budget", value) if isinstance(value, dict) else None
+        if not errors and not (isinstance(hops, dict) and hops and all(isinstance(one, str) for one in hops.values())):
+            errors = [f"{file}: no hops. Write each with its limit, such as queue: 20ms"]
+        if errors or not isinstance(hops, dict):
+            return sealed, [f"--budget {text}" for text in errors]
+        parse_hops(hops)
+    except ObjectiveError as error:
+        return sealed, [f"--budget {text if str(file) in text else f'{file}: {text}'}" for text in error.errors]
+    return replace(sealed, scenario={**sealed.scenario, "budget": hops}), []
 
 
 def _told_by(spans: Sequence[Path], sealed: Sealed) -> tuple[Sealed, list[str]]:

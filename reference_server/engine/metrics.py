@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
 from plimsoll.reference_server.engine.engine import Engine, StepNews
@@ -77,45 +77,15 @@ class Tally:
         yield family
 
 
-class Duty:
-    """How long each model worked, and how long it was watched: their growth over each other is its duty cycle.
-
-    Work counts when it ends.
-    """
-
-    def __init__(self, now_s: Callable[[], float], registry: CollectorRegistry) -> None:
-        self._now_s = now_s
-        self._worked: dict[str, float] = {}
-        self._begun: dict[str, float] = {}
-        registry.register(self)
-
-    def watch(self, model: str, worked_s: float = 0.0) -> None:
-        """``worked_s``: by now, of a model that counts it itself."""
-        self._begun.setdefault(model, self._now_s())
-        self._worked[model] = max(self._worked.get(model, 0.0), worked_s)
-
-    def add(self, model: str, seconds: float) -> None:
-        self._worked[model] = self._worked.get(model, 0.0) + seconds
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        now = self._now_s()
-        about = "Time in which a model worked at something"
-        busy = CounterMetricFamily("reference_busy_seconds", about, labels=("model",))
-        about = "Time in which it might have"
-        watched = CounterMetricFamily("reference_watched_seconds", about, labels=("model",))
-        for model, begun in self._begun.items():
-            busy.add_metric((model,), self._worked[model])
-            watched.add_metric((model,), now - begun)
-        yield from (busy, watched)
-
-
 class Metrics:
     """Counters kept as things happen; gauges read when asked for."""
 
     def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._registry = CollectorRegistry()
         self._rate = Rate(now_s)
-        self._duty = Duty(now_s, self._registry)
+        self._now_s, self._watched_s = now_s, now_s()
+        self._scripted_s = 0.0
+        self._models: set[str] = set()
         self._cached_seen = 0
         self._gpu_memory_read: Callable[[], Mapping[str, float]] | None = None
         self._make_request_metrics()
@@ -149,14 +119,14 @@ class Metrics:
         """Have the depth of a model's queue, and how long its oldest member waits, read with every page."""
         self._depth.labels(model).set_function(depth)
         self._age.labels(model).set_function(age_s)
-        self._duty.watch(model)
+        self._models.add(model)
 
     def batch(self, model: str, n_samples: int, max_batch: int, seconds: float) -> None:
         """Count one batch or step, how full it was, and how long it was computed."""
         self._fill.observe(n_samples / max_batch, model)
         self._sizes_of(model, n_samples).inc()
         self._batched_of(model).inc(n_samples)
-        self._duty.add(model, seconds)
+        self._busy.labels(model).inc(seconds)
 
     def step(self, news: StepNews) -> None:
         self._step.observe(news.seconds)
@@ -176,7 +146,14 @@ class Metrics:
         if scripted is not None:
             self._running.labels("scripted").set(scripted.n_busy)
             self._waiting.labels("scripted").set(scripted.n_waiting)
-            self._duty.watch("scripted", scripted.busy_s)
+            self._models.add("scripted")
+            self._busy.labels("scripted").inc(scripted.busy_s - self._scripted_s)
+            self._scripted_s = scripted.busy_s
+        now_s = self._now_s()
+        for model in self._models:
+            self._busy.labels(model)
+            self._watched.labels(model).inc(now_s - self._watched_s)
+        self._watched_s = now_s
         if startup is not None:
             self._ready.set(startup.ready and not startup.draining)
             for phase, seconds in startup.seconds().items():
@@ -224,6 +201,9 @@ class Metrics:
         counter = partial(Counter, registry=self._registry)
         self._sizes_of = cache(counter("reference_batch_size", "Batches by their size", ("model", "size")).labels)
         self._batched_of = cache(counter("reference_batched", "Members of all batches", ("model",)).labels)
+        # A step or batch counts when it ends.
+        self._busy = counter("reference_busy_seconds", "Time in which a model worked at something", ("model",))
+        self._watched = counter("reference_watched_seconds", "Time in which it might have", ("model",))
 
     def _make_step_metrics(self) -> None:
         gauge, counter = partial(Gauge, registry=self._registry), partial(Counter, registry=self._registry)

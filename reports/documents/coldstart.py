@@ -6,6 +6,8 @@ null: it did not happen. ``--resume`` goes on from the file. Nothing is judged h
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter, not_
+from statistics import median
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -90,6 +92,11 @@ class RepeatPart(BaseModel, frozen=True, extra="forbid"):
     curve: list[tuple[int, Number]] = Field(
         default_factory=list, description="request number from 1, and latency (ns; null: failed); thinned out when long"
     )
+    phases: dict[Text, int] = Field(
+        default_factory=dict,
+        description="its start as the server itself tells of it, in ns; absent: it does not",
+        exclude_if=not_,
+    )
     stop_forced: bool | None = Field(default=None, description="SIGKILL was needed to stop it")
     stop_ns: int | None = None
     folder: Text = ""
@@ -168,6 +175,7 @@ _TITLES = MappingProxyType(
 def document(report: ColdstartReport) -> Document:
     complete = units.many(sum(part.complete for part in report.repeats), "complete start")
     blocks = [_times(report)] if report.spreads else []
+    blocks += _inside(report)
     blocks += [_goals(report)] if report.goals else []
     return Document(
         kind="cold start",
@@ -206,6 +214,26 @@ def _times(report: ColdstartReport) -> Section:
     )
     sure: list[Block] = [Sentence(said, fine=True)] if (said := _certainty(report)) else []
     return Section("Over all starts", [Card([times, *sure])])
+
+
+def _inside(report: ColdstartReport) -> list[Section]:
+    """What the server says of its own start, over the complete starts of which it said it."""
+    told = [part for part in report.repeats if part.complete and part.phases]
+    rows = []
+    for name in dict.fromkeys(name for part in told for name in part.phases):
+        took = [(part.phases[name], part.ready_ns) for part in told if name in part.phases]
+        shares = [ns / ready for ns, ready in took if ready]
+        spread = [units.duration(of(ns for ns, _ in took)) for of in (median, min, max)]
+        rows.append([name, *spread, units.percent(median(shares), 2) if shares else units.NOTHING])
+    heads = ("median", "least", "greatest", "of the time to ready")
+    phases = table(
+        rows,
+        (Column("phase", right=False, titled="Phase", names=True), itemgetter(0)),
+        *((Column(head), itemgetter(at)) for at, head in enumerate(heads, 1)),
+        title="Inside the server",
+        fine="As the server tells of it; phases of some servers lie within each other.",
+    )
+    return [Section("Inside the server", [Card([phases])])] if rows else []
 
 
 def _goals(report: ColdstartReport) -> Section:

@@ -46,10 +46,6 @@ _GROWS = ("host.rss", "gpu.memory")
 _MOST_GAPS = 20
 
 
-def _none(value: object) -> bool:
-    return value is None
-
-
 class GapPart(BaseModel, frozen=True, extra="forbid"):
     """``count`` scrapes in a row that gave nothing, for one reason."""
 
@@ -102,16 +98,8 @@ class NamePart(BaseModel, frozen=True, extra="forbid"):
     max: float | None = None
     total: float | None = None
     per_s: float | None = None
-    idle: float | None = Field(
-        default=None,
-        description="before the first request, of a counter its rate; absent: nobody asked",
-        exclude_if=_none,
-    )
-    slope: SlopePart | None = Field(
-        default=None,
-        description="of memory, over the run; absent: fewer than 20 samples, or a restart",
-        exclude_if=_none,
-    )
+    idle: float | None = Field(default=None, description="before the first request, of a counter its rate")
+    slope: SlopePart | None = Field(default=None, description="of memory; null: under 20 samples, or a restart")
     by_bucket: list[Number] = Field(
         default_factory=list,
         description="by bucket of the timeline: of a gauge the largest, of a counter its rate; null: unknown",
@@ -153,14 +141,6 @@ class EnergyPart(BaseModel, frozen=True, extra="forbid"):
     per_token_j: float | None
 
 
-class SizePart(BaseModel, frozen=True, extra="forbid"):
-    """``count`` batches with more than ``low`` and at most ``high`` members; null: no limit."""
-
-    low: float
-    high: Number
-    count: int
-
-
 class BatchesPart(BaseModel, frozen=True, extra="forbid"):
     """Batches by their size, as one source counted them between two of its samples."""
 
@@ -170,7 +150,7 @@ class BatchesPart(BaseModel, frozen=True, extra="forbid"):
     since_ns: int
     until_ns: int
     mean: float | None = Field(default=None, description="null: not exact, or no batch")
-    sizes: list[SizePart] = Field(default_factory=list)
+    sizes: list[tuple[float, Number, int]] = Field(description="more than, at most (null: no limit), batches")
     why: str = Field(default="", description="why nothing is known", exclude_if=not_)
 
 
@@ -209,9 +189,7 @@ def server_part(run: JudgedRun) -> ServerPart | None:
 
 
 def _batches(found: BatchSizes) -> BatchesPart:
-    rows = zip(found.low, found.high, found.counts, strict=True)
-    sizes = [SizePart(low=low, high=number(high, "1"), count=count) for low, high, count in rows]
-    return part(BatchesPart, found, sizes=sizes)
+    return part(BatchesPart, found, sizes=[(low, number(high, "1"), count) for low, high, count in found.sizes])
 
 
 def _first_token(found: FirstToken) -> FirstTokenPart:
@@ -299,12 +277,12 @@ def _batch_table(part: BatchesPart) -> Table:
     """Sizes as they were counted; of many, those between two powers of two as one."""
     found: dict[tuple[float, float], int] = {}
     many = len(part.sizes) > _MOST_SIZES
-    for one in part.sizes:
-        low, high = one.low, math.inf if one.high is None else float(one.high)
-        if many and 0 < high < math.inf:
+    for low, top, count in part.sizes:
+        high = math.inf if top is None else float(top)
+        if many and math.isfinite(high):
             high = 2.0 ** math.ceil(math.log2(high))
             low = high // 2
-        found[low, high] = found.get((low, high), 0) + one.count
+        found[low, high] = found.get((low, high), 0) + count
     total = sum(found.values())
     rows = [Row([_between(low, high), units.count(n), units.percent(n / total, 3)]) for (low, high), n in found.items()]
     kind = "exact" if part.exact else "by the server's buckets"
@@ -377,15 +355,11 @@ def _notes(part: ServerPart) -> list[str]:
 def _of_host(one: NamePart) -> str:
     """What the process takes at idle and at its peak, and of memory how fast it grows."""
     unit = {"J": "W", "s": ""}.get(one.unit, one.unit)
-    said = f"{one.title}: {units.human(one.idle or 0.0, unit)} before the first request"
-    if one.max is not None:
-        said += f", at most {units.human(one.max, unit)}"
-    if one.slope is not None and one.slope.high - one.slope.low < (one.max or 0.0):  # else it says nothing
-        low, middle, high = (
-            units.human(round(value), "bytes") for value in (one.slope.low, one.slope.per_h, one.slope.high)
-        )
-        said += f", growing by {middle} an hour ({low} to {high}, at 95 %)"
-    return said
+    said = f"{one.title}: {units.human(one.idle, unit)} before the first request, at most {units.human(one.max, unit)}"
+    if one.slope is None or one.slope.high - one.slope.low >= (one.max or 0.0):  # so wide an interval says nothing
+        return said
+    low, grown, high = (units.human(at, "bytes") for at in (one.slope.low, one.slope.per_h, one.slope.high))
+    return f"{said}, growing by {grown} an hour ({low} to {high}, at 95 %)"
 
 
 def _restarted(part: ServerPart) -> list[str]:

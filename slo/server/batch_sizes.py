@@ -19,9 +19,8 @@ from plimsoll.slo.server.served import Asked, Served, Track
 
 @dataclass(frozen=True, slots=True)
 class BatchSizes:
-    """``counts`` of batches with more than ``low`` and at most ``high`` members each (``exact``: with ``high``).
-
-    ``of``: what members are. ``why``: why nothing is known, "" where it is.
+    """``sizes``: (low, high, batches) of more than low and at most high members each (``exact``: of high). ``of``: what
+    members are. ``why``: why nothing is known, "" where it is.
     """
 
     source: str
@@ -29,15 +28,14 @@ class BatchSizes:
     exact: bool
     since_ns: int
     until_ns: int
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    counts: tuple[int, ...] = ()
+    sizes: tuple[tuple[float, float, int], ...] = ()
     why: str = ""
 
     @property
     def mean(self) -> float | None:
         """Of exact sizes alone."""
-        return float(np.average(self.high, weights=self.counts)) if self.exact and self.counts else None
+        n = sum(count for _, _, count in self.sizes) if self.exact else 0
+        return sum(high * count for _, high, count in self.sizes) / n if n else None
 
 
 def batch_sizes(served: Served, restarts: Sequence[Restart], last_ns: int) -> tuple[BatchSizes, ...]:
@@ -63,19 +61,14 @@ def _of(
         return replace(told, why="it restarted during the run")
     grown: Counter[float] = Counter()
     for track in tracks:
-        begin, end = (_value(track, at) for at in (first, last))
-        grown[float(track.labels[sizes.label])] += round(end - begin)
-    edges = sorted(grown)
-    counts = [grown[edge] for edge in edges]
-    low = [edge - 1 for edge in edges] if sizes.exact else [0.0, *edges[:-1]]
-    counts = counts if sizes.exact else np.diff([0, *counts]).tolist()
-    rows = [row for row in zip(low, edges, counts, strict=True) if row[2] > 0]
-    return replace(
-        told,
-        low=tuple(row[0] for row in rows),
-        high=tuple(row[1] for row in rows),
-        counts=tuple(row[2] for row in rows),
-    )
+        grown[float(track.labels[sizes.label])] += round(_value(track, last) - _value(track, first))
+    low, below, found = 0.0, 0, []
+    for high in sorted(grown):
+        count = grown[high] - below
+        if count > 0:
+            found.append((high - 1 if sizes.exact else low, high, count))
+        low, below = high, 0 if sizes.exact else grown[high]
+    return replace(told, sizes=tuple(found))
 
 
 def _value(track: Track, at: int) -> float:

@@ -116,7 +116,8 @@ class Sizes:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """One kind of server. ``places``: where its pages are, as PORT/PATH; without a port, on the server's own. ``rank``:
-    of two engines that have one name at one host the lower counts.
+    of two engines that have one name at one host the lower counts. ``phases``: what tells how long its start took:
+    family, label that names the phase, nanoseconds in its unit.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Engine:
     readings: tuple[Reading, ...]
     rank: int = 50
     sizes: tuple[Sizes, ...] = ()
+    phases: tuple[str, str, float] | None = None
 
 
 def gauge(

@@ -1,16 +1,14 @@
 """How fast something grows that is read again and again: memory, above all, whose neighbouring samples are alike.
 
-The samples are cut into ten spans of equal number. Each counts with its median, so that no spike does; what the
-medians grow by from span to span, a time, gives nine slopes, of which the mean is what lies between first and last.
-Its interval is Student's t of those nine, 1.3 times as wide. It refuses to take samples for independent: noise about a
-line makes neighbouring steps of opposite sign, and the interval too wide; a walk, whose every step stays, makes medians
-of spans that share 1/6 of their variance with each neighbour, for which sqrt(1.5) is right in the limit and 1.3 with
-nine steps. Measured on AR(1) noise from 0 to 1 (``tests/unit/slo/test_slope.py``) it holds what it claims.
+The samples are cut into ten spans of equal number, each counts with its median, and the steps between medians give nine
+slopes. Their interval is Student's t, 1.3 times as wide: noise about a line makes steps of opposite sign and it too
+wide; of a walk, whose every step stays, medians share 1/6 of their variance with each neighbour, and sqrt(1.5) is right
+in the limit. On AR(1) noise from 0 to 1 it holds what it claims (``tests/unit/slo/test_slope.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +21,8 @@ FEWEST = 2 * _SPANS
 _WIDER = 1.3
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """``per_h``: growth in an hour, between ``low`` and ``high`` at the confidence that was asked for."""
+class Slope(NamedTuple):
+    """Growth in an hour, between ``low`` and ``high`` at the confidence that was asked for."""
 
     per_h: float
     low: float

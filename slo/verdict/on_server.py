@@ -89,28 +89,25 @@ def judge_server(
 
 def _growth(objective: Objective, side: ServerSide, course: Course, confidence: sure.Probability) -> ObjectiveVerdict:
     """A trend, unlike the rest no fact about the samples: kept, or broken, where its bound is on that side."""
-    n, each = int(course.known.sum()), show(_period(side, course), "ns")
+    n, unknown, unit = int(course.known.sum()), int(course.unknown.sum()), objective.unit
+    each = f"every {show(_period(side, course), 'ns')}"
     if any(one.source in course.sources for one in side.restarts):
         return no_data(objective, "the server restarted during the run, and it began anew. Measure again")
-    if course.unknown.sum() > _MOST_UNKNOWN * len(course.values):
-        return no_data(objective, f"of {len(course.values)} samples {course.unknown.sum()} are unknown. Measure again")
+    if unknown > _MOST_UNKNOWN * len(course.values):
+        return no_data(objective, f"of {len(course.values)} samples {unknown} are unknown. Measure again")
     found = course.growth(confidence, 1)
     if found is None:
-        said = f"{n} samples, every {each}, are too few: a slope takes {FEWEST}. Measure longer"
+        said = f"{n} samples, {each}, are too few: a slope takes {FEWEST}. Measure longer"
         return no_data(objective, said, FEWEST)
-    bounds = found.low, found.high
-    detail = (
-        f"{show(found.per_h, objective.unit)}, between {show(bounds[0], objective.unit)} and "
-        f"{show(bounds[1], objective.unit)} (each at {float(confidence):.6g}); sampled every {each}: {n} samples"
-    )
+    bounds, gap = (found.low, found.high), abs(objective.threshold - found.per_h)
+    between = f"between {show(found.low, unit)} and {show(found.high, unit)} (each at {float(confidence):.6g})"
+    detail = f"{show(found.per_h, unit)}, {between}; sampled {each}: {n} samples"
     met = [bool(objective.met_by(one)) for one in bounds]
-    if met[0] == met[1]:
-        outcome: Outcome = "PASS" if met[0] else "FAIL"
-        return ObjectiveVerdict(objective, outcome, found.per_h, bounds, n, 0, detail, entries="samples")
-    gap = abs(objective.threshold - found.per_h)
-    # Of a walk; of noise about a line it takes fewer.
-    needed = math.ceil(n * ((bounds[1] - found.per_h) / gap) ** 2) if gap else None
-    return ObjectiveVerdict(objective, "INCONCLUSIVE", found.per_h, bounds, n, needed, detail, entries="samples")
+    outcome: Outcome = "INCONCLUSIVE" if met[0] != met[1] else "PASS" if met[0] else "FAIL"
+    needed: int | None = 0
+    if outcome == "INCONCLUSIVE":  # so many of a walk; of noise about a line it takes fewer
+        needed = math.ceil(n * ((found.high - found.per_h) / gap) ** 2) if gap else None
+    return ObjectiveVerdict(objective, outcome, found.per_h, bounds, n, needed, detail, entries="samples")
 
 
 def _statistic(objective: Objective, course: Course) -> tuple[float, float, float]:

@@ -22,8 +22,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.scraping.scraper import one_process, opened
+from plimsoll.harness.scraping.scraping import startup
 from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Source, Unread
 from plimsoll.harness.scraping.statistics import Statistics
+from plimsoll.harness.transport.client import Target
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
@@ -555,3 +557,24 @@ def test_a_soak_finds_a_leak_and_nothing_where_there_is_none(fault: list[str], o
         sent_per_h = 3600 * report["throughput"]["requests_per_s"]
         assert grown["per_h"] == pytest.approx(sent_per_h * 2**20, rel=0.3)
     assert grown["low"] <= grown["per_h"] <= grown["high"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "phases"),
+    [
+        (
+            'sglang:startup_latency_breakdown_seconds_max{context="load_model"} 12.5\nsglang:num_queue_reqs 0\n',
+            {"load_model": 12_500_000_000},
+        ),
+        (
+            ':tensorflow:cc:saved_model:load_latency{model_path="/models/a/1"} 54436\n',
+            {"/models/a/1": 54_436_000},
+        ),
+        (PAGE.decode(), {}),
+        ("no page of metrics\n", {}),
+    ],
+)
+def test_a_start_is_told_by_the_pages_that_tell_it(lines: str, phases: dict[str, int]) -> None:
+    with pages(said(lines.encode())) as url:
+        assert startup(Target(url.removesuffix("/metrics"), "http")) == phases
+    assert startup(Target("http://127.0.0.1:9", "http")) == {}

@@ -25,4 +25,5 @@ ENGINE = Engine(
     ),
     rank=20,
     sizes=(Sizes(("reference_batch_size_total",)),),
+    phases=("reference_startup_seconds", "phase", 1e9),
 )

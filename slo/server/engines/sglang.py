@@ -29,4 +29,5 @@ ENGINE = Engine(
         mean("server.itl", "sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds", flag=_ON),
         mean("server.e2e", "sglang:e2e_request_latency_seconds", flag=_ON),
     ),
+    phases=("sglang:startup_latency_breakdown_seconds_max", "context", 1e9),
 )

@@ -25,4 +25,5 @@ ENGINE = Engine(
         mean("server.prefill_time", ":tensorflow:serving:runtime_latency", scale=1e3, flag=_ON),
         mean("server.e2e", ":tensorflow:serving:request_latency", scale=1e3, flag=_ON),
     ),
+    phases=(":tensorflow:cc:saved_model:load_latency", "model_path", 1e3),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,37 @@ def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:
 
     documents = (Report, ComparisonReport, SearchReport, SweepReport, CapacityReport, ColdstartReport)
     assert all("exit_code" in document.model_fields for document in documents)
+
+
+def test_a_budget_is_judged_afterwards_by_the_hops_of_a_file(tmp_path: Path) -> None:
+    """As a mapping of its own or as a scenario's key; the run's scenario stays as it was run."""
+    run, file = sealed_run(tmp_path / "r"), tmp_path / "budget.yaml"
+    before = (run / "scenario.yaml").read_bytes()
+    for text in ("held: 1ms of client.held\nrest: 10ms\n", "budget: {held: 2ms of client.held}\n"):
+        file.write_text(text)
+        assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, budget=file) == 0
+        spent = json.loads((run / "report.json").read_text())["hops"]["spent"]
+        assert spent[0]["hops"] == ["held"]
+        assert spent[0]["limit_ns"] == (1_000_000 if "rest" in text else 2_000_000)
+    assert (run / "scenario.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("queue: soon\nwait: 5ms of queue\nq: 5ms of queue.a\n", "no limit"),
+        ("queue: 5ms\nqueue: 6ms\n", ":2:"),
+        ("- queue\n", "no hops"),
+        ("queue: 5\n", "no hops"),
+        ("{}", "no hops"),
+        (None, "can't be read"),
+    ],
+)
+def test_a_budget_that_can_not_be_used_is_refused_with_its_file(tmp_path: Path, text: str | None, says: str) -> None:
+    run, file = sealed_run(tmp_path / "r"), tmp_path / "budget.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(HarnessFault, match=re.escape(says)) as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, budget=file)
+    assert all(error.startswith(f"--budget {file}") for error in caught.value.errors)
+    assert not (run / "report.json").exists()

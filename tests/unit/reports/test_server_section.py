@@ -16,7 +16,6 @@ from plimsoll.reports.sections.server import (
     NamePart,
     RestartPart,
     ServerPart,
-    SizePart,
     SlopePart,
     SourcePart,
     blocks,
@@ -118,8 +117,7 @@ def told(**changed: Any) -> list[Any]:
 
 
 def batches(exact: bool, *sizes: tuple[float, float | None, int], **more: Any) -> BatchesPart:
-    made = [SizePart(low=low, high=high, count=count) for low, high, count in sizes]
-    return BatchesPart(source="a", of="requests", exact=exact, since_ns=0, until_ns=S, sizes=made, **more)
+    return BatchesPart(source="a", of="requests", exact=exact, since_ns=0, until_ns=S, sizes=[*sizes], **more)
 
 
 def test_batches_stand_by_size_with_their_widths_and_many_sizes_in_powers_of_two() -> None:

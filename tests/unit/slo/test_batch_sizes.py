@@ -31,7 +31,7 @@ def test_each_size_is_counted_from_before_the_run_to_after_it() -> None:
         track(EXACT, [0, 0, 0, 1, 1], model="n", size="8"),
         track(EXACT, [4, 4, 4, 4, 4], model="n", size="2"),
     )
-    assert (one.exact, one.of, one.high, one.counts) == (True, "requests", (1, 8), (6, 3))
+    assert (one.exact, one.of, one.sizes) == (True, "requests", ((0, 1, 6), (7, 8, 3)))
     assert (one.since_ns, one.until_ns) == (2_000_000 - S, 3 * S)
     assert one.mean == (6 * 1 + 3 * 8) / 9
 
@@ -43,14 +43,14 @@ def test_buckets_are_counted_between_their_ends_and_over_ranks() -> None:
         *(track(family, [0, 0, 0, 0, n], engine=rank, le=le) for le, n in grown.items() for rank in ("0", "1"))
     )
     assert (one.exact, one.of, one.mean) == (False, "tokens", None)
-    assert list(zip(one.low, one.high, one.counts, strict=True)) == [(0, 1, 20), (8, 64, 30), (64, float("inf"), 2)]
+    assert one.sizes == ((0, 1, 20), (8, 64, 30), (64, float("inf"), 2))
 
 
 def test_over_a_restart_nothing_is_known() -> None:
     (one,) = found(
         track(EXACT, [3, 5, 1, 2, 3], model="m", size="1"), track("reference_requests_total", [3, 5, 1, 2, 3])
     )
-    assert (one.counts, one.why) == ((), "it restarted during the run")
+    assert (one.sizes, one.why) == ((), "it restarted during the run")
 
 
 def test_tritons_statistics_count_each_size() -> None:
