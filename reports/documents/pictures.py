@@ -14,6 +14,7 @@ from plimsoll.reports.parts.charts import Band, ByPrompt, Curve, Distribution, H
 from plimsoll.reports.parts.measures import HEARD, LIVE
 from plimsoll.reports.parts.parts import MAX_BUCKETS
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections import events
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
@@ -181,7 +182,7 @@ def timeline_charts(report: Report) -> list[Chart]:
     if timeline.output_tokens_per_s is not None:
         layer = Layer("output tokens/s", "s-tokens", timeline.output_tokens_per_s)
         strips.append(Strip("Output tokens per second", "per_s", [layer]))
-    marks = cut_marks(report.steadiness)
+    marks = [*cut_marks(report.steadiness), *events.marks(report)]
     # The mark goes through all strips, its name stands in the first.
     marked = [
         replace(data, marks=[(at, name if i == 0 else "") for at, name in marks]) for i, data in enumerate(strips)
@@ -230,6 +231,7 @@ def _rates(timeline: Timeline) -> Strip:
         Layer("planned", "s-planned", timeline.planned_per_s, "planned"),
         Layer("sent", "s-sent", timeline.sent_per_s),
         Layer("completed", "s-completed", timeline.completed_per_s),
+        *([Layer("good", "s-good", timeline.good_per_s)] if timeline.good_per_s is not None else []),
     ]
     if not any(timeline.errors_per_s):
         layers = layers[1:]
