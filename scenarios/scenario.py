@@ -35,7 +35,9 @@ from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text import events as happenings
 from plimsoll.scenarios.text.document import Document, ScenarioError
+from plimsoll.scenarios.text.events import EventSection, Name, PhaseSection
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
 from plimsoll.scenarios.text.labels import ALWAYS, OF_CALLERS, OF_CLIENT, Fallback, Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
@@ -51,8 +53,10 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
-OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix")
+OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix", "events", "phases")
 _OF_CLASS = ("kind", "params", "source", "objectives")
+#: Keys that no file has where nobody gave them, and what they are then.
+_ABSENT: Mapping[str, Any] = {"labels": None, "client": None, "degraded": None, "events": [], "phases": {}}
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
@@ -195,6 +199,12 @@ class Scenario(BaseModel):
     degraded: Fallback | None = Field(
         default=None, description="What tells degraded answers: header x-fallback, or body $.model = small-model."
     )
+    events: tuple[EventSection, ...] = Field(
+        default=(), strict=False, description="What happens during the run: [{at: 30s, name: deploy, run: COMMAND}]."
+    )
+    phases: dict[Name, PhaseSection] = Field(
+        default_factory=dict, description="Parts of the run by name, {spike: {from: 20s, to: 30s}}, instead of events'."
+    )
 
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:
@@ -286,6 +296,8 @@ class Scenario(BaseModel):
     def told_apart_by(self) -> dict[str, tuple[str, ...]]:
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
         found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
+        if self.events or self.phases:
+            found["phase"] = tuple(self.phases) or happenings.phases_of(self.events)
         for one in self.classes.values():
             names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
             names += OF_CLIENT if one.client is not None else ()
@@ -340,8 +352,8 @@ class Scenario(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
         found = self.model_dump(mode="json", by_alias=True, exclude={"mix"})
-        for name in ("labels", "client", "degraded"):  # files of runs without stay as they were
-            if found[name] is None:
+        for name, empty in _ABSENT.items():  # files of runs without stay as they were
+            if found[name] == empty:
                 del found[name]
         if self.mix:
             found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
@@ -400,6 +412,8 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     elif params is not None and kind.again(params) and isinstance(client := raw.get("client"), Mapping | None):
         whole["client"] = {**(client or {}), "retry": (client or {}).get("retry") or AGAIN}
     scenario = reading.validated(Scenario, whole, ())
+    if scenario is not None:
+        reading.check_events(scenario)
     if scenario is not None and source is not None:
         reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009
     if scenario is not None and params is not None:
@@ -416,6 +430,8 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     run = {key: value for key, value in mapping.items() if key not in own}
     stand_in = {"kind": MIX, "params": _Nothing(), "source": _Nothing()}
     found = reading.validated(Scenario, {**run, **stand_in, "mix": {}}, ())
+    if found is not None:
+        reading.check_events(found)
     given = mapping[MIX]
     if not isinstance(given, Mapping) or not given:
         reading.say((MIX,), "names no classes. Write NAME: {kind: ..., params: {...}, source: {...}} for each below it")
@@ -542,6 +558,12 @@ class _Reading:
         for name in of_source(labels) if source.labelled is None else ():
             able = " or ".join(other.name for other in sources().values() if other.labelled is not None)
             self.say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
+
+    def check_events(self, scenario: Scenario) -> None:
+        """Events and phases that overlap, are called alike, or come when nothing is sent any more."""
+        wrong = happenings.mistakes(scenario.events, scenario.phases, scenario.stop.max_duration_ns)
+        for loc, text in wrong:
+            self.say(loc, text)
 
     def check_client(self, scenario: Scenario) -> None:
         """Habits that the rest of the scenario forbids."""

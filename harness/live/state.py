@@ -190,6 +190,7 @@ class LiveState:
         self._intervals: Intervals | None = None
         self._t0_ns = 0
         self._over_ns: int | None = None
+        self._events: dict[str, int] = {}
         self._verdict: VerdictPart | None = None
 
     def begin(self, beginning: Beginning, now_ns: int) -> None:
@@ -229,6 +230,10 @@ class LiveState:
             if self._intervals is not None and one.at_ns >= self._intervals.start_ns:
                 self._intervals.at(one.at_ns).serve(one.name, one.value, one.seconds)
                 self._totals.served[one.name] = (0.0, 0.0)
+
+    def happened(self, event: Mapping[str, Any]) -> None:
+        """An event of the scenario began, or ended."""
+        self._events[str(event["name"])] = int(event["begun_ns"])
 
     def end(self, now_ns: int) -> None:
         """The last worker is done or dead: the picture stays as it is."""
@@ -272,6 +277,7 @@ class LiveState:
             unfollowed=self._unfollowed,
             intervals=series,
             verdict=self._verdict,
+            events=dict(self._events),
             spreads={name: dict(bins) for name, bins in self._totals.spreads.items()},
         )
 

@@ -14,7 +14,7 @@ from plimsoll.reports.parts.charts import Band, ByPrompt, Curve, Distribution, H
 from plimsoll.reports.parts.measures import HEARD, LIVE
 from plimsoll.reports.parts.parts import MAX_BUCKETS, ObjectiveResult
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections import server
+from plimsoll.reports.sections import events, server
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
@@ -187,7 +187,7 @@ def timeline_charts(report: Report) -> list[Chart]:
         strips.append(Strip("Output tokens per second", "per_s", [layer]))
     if report.server is not None:
         strips += server.strips({name: one.by_bucket for name, one in report.server.names.items()})
-    marks = cut_marks(report.steadiness)
+    marks = [*cut_marks(report.steadiness), *events.marks(report)]
     # The mark goes through all strips, its name stands in the first.
     marked = [
         replace(data, marks=[(at, name if i == 0 else "") for at, name in marks]) for i, data in enumerate(strips)
@@ -236,6 +236,7 @@ def _rates(timeline: Timeline) -> Strip:
         Layer("planned", "s-planned", timeline.planned_per_s, "planned"),
         Layer("sent", "s-sent", timeline.sent_per_s),
         Layer("completed", "s-completed", timeline.completed_per_s),
+        *([Layer("good", "s-good", timeline.good_per_s)] if timeline.good_per_s is not None else []),
     ]
     if not any(timeline.errors_per_s):
         layers = layers[1:]

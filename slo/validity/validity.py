@@ -212,6 +212,9 @@ def of_facts(queries: int, rows: int, issued: int, facts: GeneratorFacts) -> lis
     return [*_told(facts), *_clocks(facts), all_sent(rows, issued, facts), *_lasted(queries, facts.elapsed_ns, facts)]
 
 
+_EVENT = "Then this is not the experiment that was asked for: repair the event and run again"
+
+
 def _told(facts: GeneratorFacts) -> list[Check]:
     again, hit = "Correct that and measure again", facts.max_duration_hit
     stopped = f"stopped by max_duration: {'yes' if hit else 'no'}"
@@ -226,6 +229,7 @@ def _told(facts: GeneratorFacts) -> list[Check]:
         Check("within max_duration", not hit, stopped, "Raise max_duration, or ask for fewer queries", "user"),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
+        *([none("events", "events that failed", facts.event_faults, _EVENT, "user")] if facts.event_faults else []),
     ]
 
 
