@@ -100,6 +100,7 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
             device=torch_runner.choose_device(config.device),
             seed=config.seed,
             threads=torch_runner.choose_threads(config.threads),
+            **({"side": config.image_side} if name == "resnet50" else {}),
         )
     return Batcher(
         MisfortuneModel(model, SlowedSteps(service.faults)),
@@ -163,5 +164,6 @@ def _scheduler(config: ServerConfig, loaded: torch_runner.Loaded) -> Scheduler:
         queue_limit=config.queue_limit,
         max_context=runner.shape.max_context,
         step_tokens=config.step_tokens,
+        continuous=config.batching == "continuous",
         eos=loaded.tokenizer.eos,
     )

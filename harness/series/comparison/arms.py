@@ -24,7 +24,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _COMMA = re.compile(r",(?=[a-z_]+(?:\.[A-Za-z0-9_-]+)?=)")
 
 #: Of the bundled server, those that are numbers, or true or false.
-_NO_TEXTS = ("max_batch", "step_tokens", "kv_blocks", "threads", "queue_limit", "slots", "prefix_cache")
+_NO_TEXTS = ("max_batch", "step_tokens", "kv_blocks", "threads", "queue_limit", "slots", "prefix_cache", "image_side")
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -44,6 +44,8 @@ class BundledServer(BaseModel):
     step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
     kv_blocks: Whole | None = None
     prefix_cache: bool = Field(default=False, description="Reuse the KV blocks of equal prompt beginnings (llm).")
+    batching: Literal["continuous", "static"] | None = Field(default=None, description="Of the llm.")
+    image_side: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Of resnet50, in pixels.")
     threads: Whole | None = None
     queue_limit: Whole | None = None
     slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
