@@ -95,13 +95,15 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
         if (error.name or "").split(".")[0] != "PIL":
             raise
         raise ConfigError(f"--model {name} needs Pillow, which is missing. Install plimsoll-slo[server]") from None
+    build = functools.partial(
+        module.build,
+        device=torch_runner.choose_device(config.device),
+        seed=config.seed,
+        threads=torch_runner.choose_threads(config.threads),
+        **({"side": config.image_side} if name == "resnet50" else {}),
+    )
     with service.startup.phase(WEIGHTS):
-        model = module.build(
-            device=torch_runner.choose_device(config.device),
-            seed=config.seed,
-            threads=torch_runner.choose_threads(config.threads),
-            **({"side": config.image_side} if name == "resnet50" else {}),
-        )
+        model = service.shelf.place(build)
     return Batcher(
         MisfortuneModel(model, SlowedSteps(service.faults)),
         max_batch=config.max_batch,

@@ -62,6 +62,10 @@ class ServerConfig:
     block_size: int = 16
     step_tokens: int = 256
     prefix_cache: bool = False
+    resident: int = 0
+    """Most models of fixed outputs in memory at a time; 0: all."""
+    response_cache: int = 0
+    """Answers over HTTP that are kept for the same request; 0: none."""
     batching: str = "continuous"
     """Of llm: static runs each batch to its end before the next begins."""
     image_side: int = 224
@@ -132,6 +136,8 @@ class ServerConfig:
             "step_tokens": 1,
             "max_body_bytes": 1,
             "max_connections": 1,
+            "response_cache": 0,
+            "resident": 0,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
@@ -306,6 +312,8 @@ def _models(add: Callable[..., None], switch: Callable[..., object]) -> None:
 
 
 def _batching(add: Callable[..., None], switch: Callable[..., object]) -> None:
+    add("--resident", "models of fixed outputs in memory at a time; others are loaded when asked; 0: all", 0, _whole)
+    add("--response-cache", "answers over HTTP to keep for the same request", 0, _whole)
     add("--queue-limit", "most requests that wait", 256, _whole)
     add("--max-batch", "most sequences in a step, or samples in a batch", 32, _whole)
     add("--max-wait", "longest that a batch of a fixed-output model fills", "2ms", _duration)

@@ -44,6 +44,8 @@ def serve(
     batching: Annotated[
         str | None, typer.Option(metavar="continuous|static", help="Whether batches run to their end (llm).")
     ] = None,
+    resident: Annotated[int | None, typer.Option(help="Models of fixed outputs in memory at a time.")] = None,
+    response_cache: Annotated[int | None, typer.Option(help="Answers to keep for the same request.")] = None,
     image_side: Annotated[int | None, typer.Option(help="Pixels a side that resnet50 computes; 0: as sent.")] = None,
     synchronise: Annotated[int | None, typer.Option(help="Each request holds N samples: one batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
@@ -85,6 +87,8 @@ def serve(
         "--window": window,
         "--batching": batching,
         "--image-side": image_side,
+        "--response-cache": response_cache,
+        "--resident": resident,
         "--synchronise": synchronise,
         "--version": version,
         "--replicas": replicas,

@@ -6,6 +6,7 @@ has no NaN and no bytes beyond UTF-8: such outputs are refused, with the way rou
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from plimsoll.reference_server.dialects import open_inference
+from plimsoll.reference_server.dialects.admin import check_caller
 from plimsoll.reference_server.dialects.open_inference import InferRequest, Occasion, card, wishes
 from plimsoll.reference_server.seams.models import Answer, Ask
 from plimsoll.reference_server.service.service import Service, obey
@@ -245,7 +247,8 @@ def add_routes(app: web.Application, service: Service) -> None:
         return web.json_response(_card(service, request).as_json())
 
     async def model_ready(request: web.Request) -> web.Response:
-        name, is_ready = _card(service, request).name, service.ready
+        name = _card(service, request).name
+        is_ready = service.ready and service.shelf.ready(name)
         return web.json_response({"name": name, "ready": is_ready}, status=200 if is_ready else 503)
 
     async def statistics(request: web.Request) -> web.Response:
@@ -258,7 +261,17 @@ def add_routes(app: web.Application, service: Service) -> None:
     async def index(_request: web.Request) -> web.Response:
         return web.json_response(open_inference.index(service))
 
+    async def change(request: web.Request) -> web.Response:
+        check_caller(request)
+        name, verb = request.match_info["model"], request.match_info["verb"]
+        work = service.shelf.load if verb == "load" else service.shelf.unload
+        took_s = await asyncio.get_running_loop().run_in_executor(None, work, name)
+        return web.json_response(
+            {"name": name, "state": "READY", "load_s": took_s} if verb == "load" else {"name": name}
+        )
+
     app.router.add_get("/v2", server)
+    app.router.add_post("/v2/repository/models/{model}/{verb:load|unload}", change)
     app.router.add_post("/v2/repository/index", index)
     app.router.add_get("/v2/health/live", live)
     app.router.add_get("/v2/health/ready", ready)

@@ -287,3 +287,55 @@ def test_a_client_that_leaves_is_gone_for_the_replica_too() -> None:
             time.sleep(0.02)
         assert live.server.truth()["gone"]["outcome"] == "cancelled"
         assert live.replicas()["r1"]["in_flight"] == 0
+
+
+def test_a_kept_answer_is_the_same_at_once_and_says_so(tmp_path: Path) -> None:
+    """Seven prompts asked again and again: seven misses, and hits that wait for no model."""
+    with server("--ttft", "80ms", "--itl", "1ms", "--response-cache", "7") as running:
+        spec = scenario(running.url, labels={"cache": "header x-cache"}, warmup=0)
+        spec["source"] |= {"count": 7}
+        found, _ = run(tmp_path, spec | {"kind": "single_stream", "params": {}})
+        port = int(running.url.rsplit(":", 1)[1])
+        answers = []
+        for stream in (True, True, False, False):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            body = json.dumps(CHAT | {"stream": stream})
+            connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answers.append((answer.headers["x-cache"], answer.headers["content-type"], answer.read()))
+            connection.close()
+    assert Counter(row["label_cache"] for row in found)["miss"] == 7
+    for row in found:
+        hit = row["first_token_ns"] - row["sent_ns"] < 80_000_000
+        assert hit is (row["label_cache"] == "hit")
+    assert [one[0] for one in answers] == ["miss", "hit", "miss", "hit"]
+    assert answers[0][1:] == answers[1][1:]
+    assert answers[2][1:] == answers[3][1:] != answers[0][1:]
+
+
+def test_two_models_with_room_for_one_swap_and_a_call_unloads_and_loads() -> None:
+    flags = ("--model", "dlrm", "--model", "embedder", "--resident", "1")
+    body = json.dumps({"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a ship"]}]})
+    with server(*flags) as running:
+        live = Fleet(running)
+        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=60)
+
+        def stages(path: str = "/v2/models/embedder/infer") -> tuple[int, str]:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.headers.get("server-timing") or ""
+
+        seen = [stages() for _ in range(2)]
+        assert [status for status, _ in seen] == [200, 200]
+        assert live.call("POST", "/v2/repository/models/dlrm/load")[1]["load_s"] > 0
+        swapped = stages()
+        assert "preprocess.load;dur=" not in seen[1][1]
+        assert "preprocess.load;dur=" in swapped[1]
+        assert live.call("POST", "/v2/repository/models/embedder/unload")[0] == 200
+        states = {row["name"]: row["state"] for row in live.call("POST", "/v2/repository/index")[1]}
+        assert states == {"dlrm": "READY", "embedder": "UNAVAILABLE"}
+        assert stages()[0] == 503
+        assert live.call("POST", "/v2/repository/models/embedder/load")[1]["load_s"] > 0
+        assert stages()[0] == 200
+        connection.close()
