@@ -14,7 +14,6 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -23,7 +22,7 @@ from aiohttp import web
 from plimsoll.reference_server.crew import Crew, FleetConfig
 from plimsoll.reference_server.dialects.admin import check_caller, read_fields
 from plimsoll.reference_server.routing.policies import Replica, Route
-from plimsoll.reference_server.routing.router import Front, Router, Splice
+from plimsoll.reference_server.routing.router import Front, Router
 from plimsoll.reference_server.transports.http_calls import refusals
 from plimsoll.reference_server.values.durations import parse_duration_ns
 from plimsoll.reference_server.values.errors import ConfigError, RequestError, invalid
@@ -49,10 +48,9 @@ async def serve(config: FleetConfig, announce: Callable[[str], None]) -> None:
         admin = Admin(crew, config, session)
         try:
             router.own.port = await admin.start(config.admin_port)
-            for protocol, port in ((Front, config.http_port), (Splice, config.grpc_port)):
-                if port is not None:
-                    made = await loop.create_server(partial(protocol, router), config.host, port, backlog=4096)
-                    listeners.append(made)
+            for port in filter(lambda port: port is not None, (config.http_port, config.grpc_port)):
+                made = await loop.create_server(lambda: Front(router), config.host, port, backlog=4096)
+                listeners.append(made)
             starting = asyncio.gather(*map(crew.join, config.flags))
             stopped = asyncio.create_task(stopping.wait())
             await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
