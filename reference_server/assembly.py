@@ -16,6 +16,7 @@ from plimsoll.reference_server.engine.engine import Engine
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import Bounds, LanguageModel
 from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.engine.shelf import Shelved
 from plimsoll.reference_server.misfortune.fault import Fault
 from plimsoll.reference_server.misfortune.levers import (
     MisfortuneModel,
@@ -103,7 +104,7 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
         **({"side": config.image_side} if name == "resnet50" else {}),
     )
     with service.startup.phase(WEIGHTS):
-        model = service.shelf.place(build)
+        model = Shelved(service.shelf, build)
     return Batcher(
         MisfortuneModel(model, SlowedSteps(service.faults)),
         max_batch=config.max_batch,

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -248,7 +249,7 @@ def add_routes(app: web.Application, service: Service) -> None:
 
     async def model_ready(request: web.Request) -> web.Response:
         name = _card(service, request).name
-        is_ready = service.ready and service.shelf.ready(name)
+        is_ready = service.has(name)
         return web.json_response({"name": name, "ready": is_ready}, status=200 if is_ready else 503)
 
     async def statistics(request: web.Request) -> web.Response:
@@ -261,17 +262,15 @@ def add_routes(app: web.Application, service: Service) -> None:
     async def index(_request: web.Request) -> web.Response:
         return web.json_response(open_inference.index(service))
 
-    async def change(request: web.Request) -> web.Response:
+    async def load(request: web.Request) -> web.Response:
         check_caller(request)
-        name, verb = request.match_info["model"], request.match_info["verb"]
-        work = service.shelf.load if verb == "load" else service.shelf.unload
-        took_s = await asyncio.get_running_loop().run_in_executor(None, work, name)
-        return web.json_response(
-            {"name": name, "state": "READY", "load_s": took_s} if verb == "load" else {"name": name}
-        )
+        name, load = request.match_info["model"], request.match_info["verb"] == "load"
+        change = partial(service.shelf.change, name, load=load)
+        took_s = await asyncio.get_running_loop().run_in_executor(None, change)
+        return web.json_response({"name": name, "seconds": took_s})
 
     app.router.add_get("/v2", server)
-    app.router.add_post("/v2/repository/models/{model}/{verb:load|unload}", change)
+    app.router.add_post("/v2/repository/models/{model}/{verb:load|unload}", load)
     app.router.add_post("/v2/repository/index", index)
     app.router.add_get("/v2/health/live", live)
     app.router.add_get("/v2/health/ready", ready)

@@ -161,11 +161,8 @@ def names(service: Service) -> list[str]:
 
 def index(service: Service) -> list[dict[str, str]]:
     """Every model that takes tensors, and whether it does so now."""
-    states = {name: service.ready and service.shelf.ready(name) for name in names(service)}
-    return [
-        {"name": name, "version": service.version, "state": "READY" if ready else "UNAVAILABLE"}
-        for name, ready in states.items()
-    ]
+    states = {name: "READY" if service.has(name) else "UNAVAILABLE" for name in names(service)}
+    return [{"name": name, "version": service.version, "state": state} for name, state in states.items()]
 
 
 def statistics(service: Service, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:

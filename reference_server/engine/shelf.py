@@ -20,85 +20,74 @@ class Shelf:
     """All such models of one server. At most ``room`` of them are in memory at a time; 0: all."""
 
     def __init__(self, room: int = 0) -> None:
-        self._room = room
-        self._lock = threading.Lock()
-        self._models: dict[str, Shelved] = {}
-        self._loaded: dict[str, BatchModel] = {}
+        self.room = room
+        self.lock = threading.Lock()
+        self.models: dict[str, Shelved] = {}
+        self.loaded: dict[str, BatchModel] = {}
         """The one used longest ago first."""
 
-    def place(self, build: Callable[[], BatchModel]) -> Shelved:
-        """Build a model for the first time. Raises what ``build`` raises."""
-        model = build()
-        shelved = self._models[model.name] = Shelved(self, model, build)
-        with self._lock:
-            self._keep(model)
-        return shelved
+    def change(self, name: str, *, load: bool) -> float:
+        """Have a model in memory from now on, or not until it is loaded again; how long that took, in seconds.
 
-    def ready(self, name: str) -> bool:
-        """Has no call unloaded it?"""
-        return name not in self._models or not self._models[name].unloaded
-
-    def get(self, name: str, stages: Stages, stage: str) -> BatchModel:
-        """The model, loaded first if need be. Raises RequestError 503 before a request's first stage if a call has
-        unloaded it.
+        Raises RequestError 400.
         """
-        shelved = self._models[name]
-        if shelved.unloaded and stage == PREPROCESS:
-            again = f"Load it: POST /v2/repository/models/{name}/load"
-            raise unavailable(f"model {name!r} was unloaded. {again}", "unloaded")
-        with self._lock:
-            model = self._loaded.pop(name, None)
-            if model is None:
-                with stages.time(f"{stage}.load"):
-                    model = shelved.build()
-                    model.warm_up(1)
-            if not shelved.unloaded:
-                self._keep(model)
-            return model
-
-    def load(self, name: str) -> float:
-        """Have it in memory from now on; how long that took, in seconds. Raises RequestError 400."""
-        stages = Stages()
-        self._known(name).unloaded = False
-        self.get(name, stages, "call")
-        return stages.spans_ns.get("call.load", 0) / 1e9
-
-    def unload(self, name: str) -> None:
-        """Drop it until it is loaded again. Raises RequestError 400."""
-        self._known(name).unloaded = True
-        with self._lock:
-            self._loaded.pop(name, None)
-
-    def _known(self, name: str) -> Shelved:
-        if name not in self._models:
-            there = ", ".join(self._models) or "none"
+        if name not in self.models:
+            there = ", ".join(self.models) or "none"
             message = f"model {name!r} can't be loaded or unloaded. Those of fixed outputs can, here: {there}"
             raise RequestError(400, message, param="model", code="wrong_model")
-        return self._models[name]
+        stages = Stages()
+        self.models[name].unloaded = not load
+        if load:
+            self.models[name].get(stages, "call")
+        else:
+            with self.lock:
+                self.loaded.pop(name, None)
+        return sum(stages.spans_ns.values()) / 1e9
 
-    def _keep(self, model: BatchModel) -> None:
-        while self._room and len(self._loaded) >= self._room:
-            del self._loaded[next(iter(self._loaded))]
-        self._loaded[model.name] = model
+    def keep(self, model: BatchModel) -> None:
+        """Take it in as the one used last. The caller holds the lock."""
+        while self.room and len(self.loaded) >= self.room:
+            del self.loaded[next(iter(self.loaded))]
+        self.loaded[model.name] = model
 
 
 class Shelved:
-    """One of them, as a batch model."""
+    """One of them, as a batch model; ``build`` makes it, now and whenever it is needed again."""
 
-    def __init__(self, shelf: Shelf, model: BatchModel, build: Callable[[], BatchModel]) -> None:
+    def __init__(self, shelf: Shelf, build: Callable[[], BatchModel]) -> None:
+        model = build()
         self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
-        self.build = build
         self.unloaded = False
+        """By a call."""
+        self._build = build
         self._shelf = shelf
+        shelf.models[self.name] = self
+        with shelf.lock:
+            shelf.keep(model)
+
+    def get(self, stages: Stages, stage: str) -> BatchModel:
+        """The model itself. Raises RequestError 503 in a request's first stage when a call has unloaded it."""
+        if self.unloaded and stage == PREPROCESS:
+            again = f"Load it: POST /v2/repository/models/{self.name}/load"
+            raise unavailable(f"model {self.name!r} was unloaded. {again}", "unloaded")
+        with self._shelf.lock:
+            model = self._shelf.loaded.pop(self.name, None)
+            if model is None:
+                with stages.time(f"{stage}.load"):
+                    model = self._build()
+                    model.warm_up(1)
+            if not self.unloaded:
+                self._shelf.keep(model)
+            return model
 
     def warm_up(self, max_batch: int) -> None:
-        self._shelf.get(self.name, Stages(), "call").warm_up(max_batch)
+        self.get(Stages(), "call").warm_up(max_batch)
 
     def preprocess(self, tensors: Mapping[str, Tensor], stages: Stages) -> Sequence[Any]:
-        return self._shelf.get(self.name, stages, PREPROCESS).preprocess(tensors, stages)
+        return self.get(stages, PREPROCESS).preprocess(tensors, stages)
 
     def forward(self, samples: Sequence[Any], stages: Stages) -> Sequence[Any]:
-        return self._shelf.get(self.name, stages, "inference.forward").forward(samples, stages)
+        return self.get(stages, "inference.forward").forward(samples, stages)
 
     def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[Tensor]:
-        return self._shelf.get(self.name, stages, POSTPROCESS).postprocess(results, stages)
+        return self.get(stages, POSTPROCESS).postprocess(results, stages)

@@ -166,6 +166,10 @@ class Service:
         """Are requests answered?"""
         return self.closed() is None
 
+    def has(self, name: str) -> bool:
+        """Are requests to that model answered?"""
+        return self.ready and not (name in self.shelf.models and self.shelf.models[name].unloaded)
+
     def closed(self) -> RequestError | None:
         """Why no request is taken now, if none is: the server is starting or draining, or its engine has failed."""
         if self.startup.draining:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -328,7 +330,7 @@ def test_two_models_with_room_for_one_swap_and_a_call_unloads_and_loads() -> Non
 
         seen = [stages() for _ in range(2)]
         assert [status for status, _ in seen] == [200, 200]
-        assert live.call("POST", "/v2/repository/models/dlrm/load")[1]["load_s"] > 0
+        assert live.call("POST", "/v2/repository/models/dlrm/load")[1]["seconds"] > 0
         swapped = stages()
         assert "preprocess.load;dur=" not in seen[1][1]
         assert "preprocess.load;dur=" in swapped[1]
@@ -336,6 +338,35 @@ def test_two_models_with_room_for_one_swap_and_a_call_unloads_and_loads() -> Non
         states = {row["name"]: row["state"] for row in live.call("POST", "/v2/repository/index")[1]}
         assert states == {"dlrm": "READY", "embedder": "UNAVAILABLE"}
         assert stages()[0] == 503
-        assert live.call("POST", "/v2/repository/models/embedder/load")[1]["load_s"] > 0
+        assert live.call("POST", "/v2/repository/models/embedder/load")[1]["seconds"] > 0
         assert stages()[0] == 200
         connection.close()
+
+
+def test_a_replica_that_can_not_join_is_refused_and_a_frozen_one_hides_nobody() -> None:
+    with fleet(2) as live:
+        for flags in ("--nonsense", "--help", "--ttft 'x", "--http-port 80", "--model unknown"):
+            status, said = live.call("POST", "/fleet/replicas", {"flags": flags})
+            assert status == 400, said
+        status, said = live.call("POST", "/fleet/replicas", {"url": "ftp://nowhere"})
+        assert status == 400, said
+        assert set(live.replicas()) == {"r1", "r2"}
+        os.kill(live.replicas()["r1"]["pid"], signal.SIGSTOP)
+        begun_s = time.monotonic()
+        assert 'reference_requests_total{replica="r1"' not in live.call("GET", "/metrics")[1]
+        assert live.call("GET", "/health")[1]["models"] == ["scripted"]
+        assert time.monotonic() - begun_s < 8
+        status, gone = live.call("DELETE", "/fleet/replicas/r1?grace=0s")
+        assert (status, gone["state"]) == (200, "gone")
+        assert live.ask(2) == [(200, "r2")] * 2
+
+
+def test_a_server_that_runs_already_can_join() -> None:
+    with server("--ttft", "1ms", "--itl", "1ms") as other, fleet(0) as live:
+        assert live.ask() == [(503, "router")]
+        status, joined = live.call("POST", "/fleet/replicas", {"url": other.url, "version": "7"})
+        assert (status, joined["name"], joined["version"], joined["pid"]) == (201, "r1", "7", None)
+        assert live.ask() == [(200, "r1")]
+        other.kill()
+        assert live.ask(2) == [(503, "router")] * 2
+        assert live.replicas()["r1"]["state"] == "down"

@@ -37,7 +37,7 @@ class Small:
 
 def shelf_of(room: int, *names: str) -> tuple[Shelf, dict[str, Shelved], list[str]]:
     shelf, built = Shelf(room), []  # type: tuple[Shelf, list[str]]
-    return shelf, {name: shelf.place(lambda name=name: Small(name, built)) for name in names}, built
+    return shelf, {name: Shelved(shelf, lambda name=name: Small(name, built)) for name in names}, built
 
 
 def test_without_a_limit_each_model_is_built_once() -> None:
@@ -62,16 +62,14 @@ def test_the_one_used_longest_ago_makes_room_and_the_swap_is_a_stage() -> None:
 
 def test_what_a_call_has_unloaded_is_refused_until_a_call_loads_it_and_who_is_under_way_ends() -> None:
     shelf, models, built = shelf_of(0, "a", "b")
-    shelf.unload("a")
-    assert (shelf.ready("a"), shelf.ready("b")) == (False, True)
+    shelf.change("a", load=False)
     with pytest.raises(RequestError, match="POST /v2/repository/models/a/load") as refused:
         models["a"].preprocess({}, Stages())
     assert refused.value.status == 503
     assert models["a"].forward([1], Stages()) == [1]
-    assert shelf.load("a") > 0
-    assert shelf.ready("a")
+    assert shelf.change("a", load=True) > 0
     models["a"].preprocess({}, Stages())
-    assert shelf.load("a") == 0
+    assert shelf.change("a", load=True) == 0
     assert built == ["a", "b", "a", "a"]
     with pytest.raises(RequestError, match="can't be loaded or unloaded"):
-        shelf.unload("llm")
+        shelf.change("llm", load=False)
