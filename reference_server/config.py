@@ -62,6 +62,14 @@ class ServerConfig:
     block_size: int = 16
     step_tokens: int = 256
     prefix_cache: bool = False
+    resident: int = 0
+    """Most models of fixed outputs in memory at a time; 0: all."""
+    response_cache: int = 0
+    """Answers over HTTP that are kept for the same request; 0: none."""
+    batching: str = "continuous"
+    """Of llm: static runs each batch to its end before the next begins."""
+    image_side: int = 224
+    """Of resnet50: the side of the square that is computed; 0: as large as the picture, up to 512."""
     seed: int = 0
     threads: int | None = None
     faults: tuple[str, ...] = ()
@@ -89,6 +97,11 @@ class ServerConfig:
             yield f"--device {self.device}: unknown. Choose from {', '.join(DEVICES)}"
         if self.service not in SERVICES and batch_times(self.service) is None:
             yield f"--service {self.service}: unknown. Choose from {', '.join(SERVICES)}, or a sum like 5ms+0.6ms*B"
+        if self.batching not in ("continuous", "static"):
+            yield f"--batching {self.batching}: unknown. Choose from continuous, static"
+        if self.image_side and not presets.SIDES[0] <= self.image_side <= presets.SIDES[1]:
+            low, high = presets.SIDES
+            yield f"--image-side {self.image_side}: choose {low} to {high}, or 0: as large as the picture"
         if self.window not in WINDOWS:
             yield f"--window {self.window}: unknown. Choose from {', '.join(WINDOWS)}, or how long it is, like 10ms"
         for name, given in (("slots", self.slots is not None), ("service", self.service != "constant")):
@@ -123,6 +136,8 @@ class ServerConfig:
             "step_tokens": 1,
             "max_body_bytes": 1,
             "max_connections": 1,
+            "response_cache": 0,
+            "resident": 0,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
@@ -297,12 +312,16 @@ def _models(add: Callable[..., None], switch: Callable[..., object]) -> None:
 
 
 def _batching(add: Callable[..., None], switch: Callable[..., object]) -> None:
+    add("--resident", "models of fixed outputs in memory at a time; others are loaded when asked; 0: all", 0, _whole)
+    add("--response-cache", "answers over HTTP to keep for the same request", 0, _whole)
     add("--queue-limit", "most requests that wait", 256, _whole)
     add("--max-batch", "most sequences in a step, or samples in a batch", 32, _whole)
     add("--max-wait", "longest that a batch of a fixed-output model fills", "2ms", _duration)
     add("--window", "what it waits for; D: dynamic, for so long", "dynamic", metavar="|".join((*WINDOWS, "D")))
     multi_stream = "batches of N samples of one request each (MultiStream)"
     switch("--synchronise", default=1, type=_whole, metavar="N", help=multi_stream)
+    add("--batching", "of llm: static runs a batch to its end", "continuous", metavar="continuous|static")
+    add("--image-side", "of resnet50: pixels a side that are computed; 0: the picture's own", 224, _whole)
     add("--max-prompt", "most tokens of a prompt (default: by the context)", None, _whole)
     add("--max-output", "most tokens of an answer (default: by the context)", None, _whole)
     add("--kv-blocks", "blocks of the KV cache (default: by memory)", None, _whole)

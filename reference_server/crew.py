@@ -28,7 +28,7 @@ MAX_REPLICAS = 64
 _READY_S = 180.0
 _LOOK_S = 0.2
 _OF_ONE = re.compile(r"(\d+):(.*)", re.DOTALL)
-_OURS = ("--http-port", "--host", "--ready-fd", "--until-stdin-closes", "--replicas", "--served-by")
+_OURS = ("--http-port", "--host", "--ready-fd", "--until-stdin-closes", "--replicas", "--served-by", "--help", "-h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def read(arguments: Sequence[str]) -> FleetConfig:
             elif one is None or not 1 <= int(one[1]) <= n:
                 wrong[f"{flag} {text}: not N:FLAGS with a replica N from 1 to {n}, as in '2:--ttft 200ms'"] = None
             else:
-                flags[int(one[1]) - 1] += ["--fault", one[2]] if flag == "--fault" else shlex.split(one[2])
+                flags[int(one[1]) - 1] += ["--fault", one[2]] if flag == "--fault" else words(one[2])
     breaker, route = (0, 0), Route("round-robin")
     try:
         route = Route(given.route or "round-robin")
@@ -87,6 +87,14 @@ def read(arguments: Sequence[str]) -> FleetConfig:
         raise ConfigError("\n".join(wrong))
     ports = (given.http_port, given.grpc_port, given.admin_port or 0)
     return FleetConfig(route, tuple(map(tuple, flags)), tuple(shared), breaker, given.host, *ports, given.grace)
+
+
+def words(text: str) -> list[str]:
+    """Flags as a shell would read them; what it could not read is one word, which ``check`` refuses."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return [text]
 
 
 def check(flags: Sequence[str]) -> ServerConfig:
@@ -186,7 +194,7 @@ class Crew:
             if replica.process is not None and replica.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError, TimeoutError):
                     replica.process.send_signal(number)
-                    await asyncio.wait_for(replica.process.wait(), 5.0 + grace_ns / 1e9)
+                    await asyncio.wait_for(replica.process.wait(), 3.0 + self._config.grace_ns / 1e9)
         replica.state = "gone"
         if replica in self.router.replicas:
             self.router.replicas.remove(replica)

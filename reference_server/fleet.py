@@ -10,24 +10,24 @@ import gc
 import json
 import re
 import resource
-import shlex
 import signal
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from plimsoll.reference_server.crew import Crew, FleetConfig
+from plimsoll.reference_server.crew import Crew, FleetConfig, words
 from plimsoll.reference_server.dialects.admin import check_caller, read_fields
 from plimsoll.reference_server.routing.policies import Replica, Route
-from plimsoll.reference_server.routing.router import Front, Router, Splice
+from plimsoll.reference_server.routing.router import Front, Router
 from plimsoll.reference_server.transports.http_calls import refusals
 from plimsoll.reference_server.values.durations import parse_duration_ns
 from plimsoll.reference_server.values.errors import ConfigError, RequestError, invalid
 
+_PATIENCE_S = 2.0
+"""With a replica that is asked about itself."""
 _STATES = ("starting", "up", "draining", "down", "gone")
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (.*)")
 _OF_ONE = re.compile(r"(\d+):(.+)")
@@ -45,14 +45,13 @@ async def serve(config: FleetConfig, announce: Callable[[str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     listeners: list[asyncio.Server] = []
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_PATIENCE_S)) as session:
         admin = Admin(crew, config, session)
         try:
             router.own.port = await admin.start(config.admin_port)
-            for protocol, port in ((Front, config.http_port), (Splice, config.grpc_port)):
-                if port is not None:
-                    made = await loop.create_server(partial(protocol, router), config.host, port, backlog=4096)
-                    listeners.append(made)
+            for port in filter(lambda port: port is not None, (config.http_port, config.grpc_port)):
+                made = await loop.create_server(lambda: Front(router), config.host, port, backlog=4096)
+                listeners.append(made)
             starting = asyncio.gather(*map(crew.join, config.flags))
             stopped = asyncio.create_task(stopping.wait())
             await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +134,7 @@ class Admin:
         check_caller(request)
         fields = await read_fields(request, ("flags", "url", "weight", "version"))
         weight = fields.number("weight", 1.0, low=0.0, high=1e6)
-        flags = [flag for text in fields.strings("flags") for flag in shlex.split(text)]
+        flags = [flag for text in fields.strings("flags") for flag in words(text)]
         try:
             if fields.has("url"):
                 joined = self._crew.adopt(fields.text("url"), weight, fields.text("version", ""))
@@ -224,21 +223,24 @@ class Admin:
         return web.json_response({name: json.loads(page)["faults"] for name, page in pages.items()})
 
     async def _ask(self, path: str, method: str = "GET", body: Any = None, only: str = "") -> dict[str, bytes]:
-        """The same of every replica that answers, or of one. Raises RequestError for what one of them refuses."""
-        asked = [one for one in self._router.replicas if one.state in ("up", "draining") and only in ("", one.name)]
+        """The same of every replica that we started and that answers, or of one. Raises RequestError as it does."""
+        there = [one for one in self._router.replicas if one.process is not None and one.state in ("up", "draining")]
+        asked = [one for one in there if only in ("", one.name)]
         if only and not asked:
             raise RequestError(404, f"there is no replica {only} that is up. See /fleet", code="unknown_replica")
-        pages = {}
-        for one in asked:
+
+        async def page_of(one: Replica) -> bytes | None:
             try:
                 async with self._session.request(method, f"http://{one.host}:{one.port}{path}", json=body) as answer:
                     page = await answer.read()
             except (aiohttp.ClientError, TimeoutError):
-                continue  # it is on its way out
+                return None  # it stands still, or is on its way out
             if answer.status >= 400 and body is not None:
                 raise RequestError(answer.status, f"replica {one.name}: {page[:500].decode(errors='replace')}")
-            pages[one.name] = page
-        return pages
+            return page if answer.status < 400 else None
+
+        pages = await asyncio.gather(*map(page_of, asked))
+        return {one.name: page for one, page in zip(asked, pages, strict=True) if page is not None}
 
 
 def described(one: Replica) -> dict[str, object]:

@@ -19,12 +19,13 @@ from plimsoll.reference_server.engine.batch_clock import BatchClock
 from plimsoll.reference_server.engine.batch_queue import BatchQueue
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.engine.shelf import Shelf
 from plimsoll.reference_server.http_server import HttpFrontEnd
 from plimsoll.reference_server.misfortune.fault import parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults, linger
 from plimsoll.reference_server.misfortune.levers import slots_lever
 from plimsoll.reference_server.seams.truth import Truth
-from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.service.service import ResponseCache, Service
 from plimsoll.reference_server.values.durations import IMPORT, Startup, batch_times
 from plimsoll.reference_server.values.errors import ConfigError
 from plimsoll.reference_server.values.timetable import DeadlineWheel
@@ -57,6 +58,8 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
         max_connections=config.max_connections,
         version=config.version,
         served_by=config.served_by,
+        shelf=Shelf(config.resident),
+        cache=ResponseCache(config.response_cache) if config.response_cache else None,
     )
     http = HttpFrontEnd(service)
     grpc = _grpc(service) if config.grpc_port is not None else None

@@ -41,6 +41,12 @@ def serve(
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Reuse the KV blocks of equal prompt beginnings (llm).")
     ] = False,
+    batching: Annotated[
+        str | None, typer.Option(metavar="continuous|static", help="Whether batches run to their end (llm).")
+    ] = None,
+    resident: Annotated[int | None, typer.Option(help="Models of fixed outputs in memory at a time.")] = None,
+    response_cache: Annotated[int | None, typer.Option(help="Answers to keep for the same request.")] = None,
+    image_side: Annotated[int | None, typer.Option(help="Pixels a side that resnet50 computes; 0: as sent.")] = None,
     synchronise: Annotated[int | None, typer.Option(help="Each request holds N samples: one batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
     version: Annotated[str | None, typer.Option(metavar="V", help="Version that answers name.")] = None,
@@ -79,6 +85,10 @@ def serve(
         "--max-batch": max_batch,
         "--max-wait": max_wait,
         "--window": window,
+        "--batching": batching,
+        "--image-side": image_side,
+        "--response-cache": response_cache,
+        "--resident": resident,
         "--synchronise": synchronise,
         "--version": version,
         "--replicas": replicas,

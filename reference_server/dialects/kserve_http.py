@@ -6,10 +6,12 @@ has no NaN and no bytes beyond UTF-8: such outputs are refused, with the way rou
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from plimsoll.reference_server.dialects import open_inference
+from plimsoll.reference_server.dialects.admin import check_caller
 from plimsoll.reference_server.dialects.open_inference import InferRequest, Occasion, card, wishes
 from plimsoll.reference_server.seams.models import Answer, Ask
 from plimsoll.reference_server.service.service import Service, obey
@@ -245,7 +248,8 @@ def add_routes(app: web.Application, service: Service) -> None:
         return web.json_response(_card(service, request).as_json())
 
     async def model_ready(request: web.Request) -> web.Response:
-        name, is_ready = _card(service, request).name, service.ready
+        name = _card(service, request).name
+        is_ready = service.has(name)
         return web.json_response({"name": name, "ready": is_ready}, status=200 if is_ready else 503)
 
     async def statistics(request: web.Request) -> web.Response:
@@ -258,7 +262,15 @@ def add_routes(app: web.Application, service: Service) -> None:
     async def index(_request: web.Request) -> web.Response:
         return web.json_response(open_inference.index(service))
 
+    async def load(request: web.Request) -> web.Response:
+        check_caller(request)
+        name, load = request.match_info["model"], request.match_info["verb"] == "load"
+        change = partial(service.shelf.change, name, load=load)
+        took_s = await asyncio.get_running_loop().run_in_executor(None, change)
+        return web.json_response({"name": name, "seconds": took_s})
+
     app.router.add_get("/v2", server)
+    app.router.add_post("/v2/repository/models/{model}/{verb:load|unload}", load)
     app.router.add_post("/v2/repository/index", index)
     app.router.add_get("/v2/health/live", live)
     app.router.add_get("/v2/health/ready", ready)

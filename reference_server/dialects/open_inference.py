@@ -161,8 +161,8 @@ def names(service: Service) -> list[str]:
 
 def index(service: Service) -> list[dict[str, str]]:
     """Every model that takes tensors, and whether it does so now."""
-    state = "READY" if service.ready else "UNAVAILABLE"
-    return [{"name": name, "version": service.version, "state": state} for name in names(service)]
+    states = {name: "READY" if service.has(name) else "UNAVAILABLE" for name in names(service)}
+    return [{"name": name, "version": service.version, "state": state} for name, state in states.items()]
 
 
 def statistics(service: Service, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:

@@ -121,6 +121,10 @@ class Metrics:
         self._age.labels(model).set_function(age_s)
         self._models.add(model)
 
+    def cached(self, result: str) -> None:
+        """Count one request that an answer was kept of (``hit``) or not (``miss``)."""
+        self._cache.labels(result).inc()
+
     def batch(self, model: str, n_samples: int, max_batch: int, seconds: float) -> None:
         """Count one batch or step, how full it was, and how long it was computed."""
         self._fill.observe(n_samples / max_batch, model)
@@ -187,6 +191,7 @@ class Metrics:
         about = "Time of an answer by stage"
         self._stages = tally("reference_stage_seconds", about, ("model", "stage"), _STAGE_SECONDS)
         self._rejected = counter("reference_rejected", "Requests turned away with 429 or 503", ("model", "reason"))
+        self._cache = counter("reference_response_cache", "Requests by what the cache had of them", ("result",))
         about = "Admitted requests whose deadline passed before the end of the answer"
         self._missed = counter("reference_deadlines_missed", about, ("model",))
 

@@ -14,13 +14,15 @@ from collections import deque
 from http import HTTPStatus
 from typing import cast
 
-from plimsoll.reference_server.routing.framing import MAX_HEAD, BadMessage, Body, Head, body_of, body_of_answer
+from plimsoll.reference_server.routing.framing import ENDLESS, MAX_HEAD, BadMessage, Body, Head, body_of, body_of_answer
 from plimsoll.reference_server.routing.policies import Replica, Route, prompt_key
 from plimsoll.reference_server.transports.http_calls import NO_LINGER, error_body
 from plimsoll.reference_server.values.errors import RequestError, unavailable
 
 _OWN = (b"/fleet", b"/admin", b"/metrics", b"/truth", b"/health")
 """Paths that the fleet answers itself."""
+_HTTP2 = b"PRI"
+"""The first word of a connection of HTTP/2: what follows is one replica's until it ends."""
 _LOG = 200_000
 
 
@@ -40,12 +42,13 @@ class Router:
         self.n_nobody = 0
 
     def choose(self, head: Head, body: bytes, peer: bytes, tried: list[Replica]) -> Replica | None:
-        """Who takes a request; None when nobody can."""
+        """Who takes a request, or a whole connection of gRPC; None when nobody can."""
         if head.start[1].startswith(_OWN):
             return None if tried else self.own
         now_ns = time.monotonic_ns()
         able = [one for one in self.replicas if one.state == "up" and one.breaker.lets_through(now_ns)]
-        able = [one for one in able if one not in tried] if tried else able
+        if tried or head.start[0] == _HTTP2:
+            able = [one for one in able if one not in tried and (one.grpc_port or head.start[0] != _HTTP2)]
         if not able:
             self.n_nobody += 1
             return None
@@ -146,7 +149,9 @@ class Front(asyncio.Protocol):
         del self._input[:n]
         self._unsent = [head.raw[:-2], b"x-forwarded-for: " + self._peer[0] + b"\r\n\r\n", self._first]
         self._busy, self._tunnel, self._closes = True, False, head.closes
-        self._answer, self._body = b"", None
+        self._answer, self._body, self._status = b"", None, 0
+        if head.start[0] == _HTTP2:
+            self._tunnel, self._unsent, self._body, self._status = True, [head.raw], Body(ENDLESS), 200
         self._tried: list[Replica] = []
         self._received_ns = time.monotonic_ns()
         self._sent_ns = self._answered_ns = self._written_ns = -1
@@ -160,8 +165,8 @@ class Front(asyncio.Protocol):
             why = "no replica takes requests now: see /fleet. Start one, or wait until one is up"
             self._refuse(unavailable(why, "no_replica"))
             return
-        replica.n_in_flight += 1
-        while replica.idle:
+        self._count(replica, 1)
+        while replica.idle and not self._tunnel:
             upstream = replica.idle.pop()
             if not upstream.transport.is_closing():
                 self._send_by(upstream)
@@ -171,9 +176,8 @@ class Front(asyncio.Protocol):
     async def _connect(self, replica: Replica) -> None:
         begun_ns = self._received_ns
         try:
-            made = await asyncio.get_running_loop().create_connection(
-                lambda: Upstream(replica), replica.host, replica.port
-            )
+            port = (replica.grpc_port or 0) if self._tunnel else replica.port
+            made = await asyncio.get_running_loop().create_connection(lambda: Upstream(replica), replica.host, port)
         except OSError:
             made = None
         if not self._busy or self._received_ns != begun_ns:  # the client has left meanwhile
@@ -182,7 +186,7 @@ class Front(asyncio.Protocol):
         elif made is not None:
             self._send_by(made[1])
         else:
-            replica.n_in_flight -= 1
+            self._count(replica, -1)
             replica.breaker.ended(0, time.monotonic_ns())
             replica.state = "down" if replica.state == "up" else replica.state
             self._tried.append(replica)
@@ -273,7 +277,7 @@ class Front(asyncio.Protocol):
         now_ns, replica, upstream = time.monotonic_ns(), self._replica, self._upstream
         self._busy, self._replica, self._upstream = False, None, None
         if replica is not None:
-            replica.n_in_flight -= 1
+            self._count(replica, -1)
             replica.breaker.ended(status, now_ns)
             if status >= 0:
                 replica.answers[status] = replica.answers.get(status, 0) + 1
@@ -295,6 +299,12 @@ class Front(asyncio.Protocol):
             if self._input:
                 asyncio.get_running_loop().call_soon(self._advance)
 
+    def _count(self, replica: Replica, n: int) -> None:
+        if self._head.start[0] == _HTTP2:
+            replica.n_channels += n
+        else:
+            replica.n_in_flight += n
+
     def pause_writing(self) -> None:
         if self._upstream is not None:
             self._upstream.transport.pause_reading()
@@ -302,62 +312,3 @@ class Front(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._upstream is not None:
             self._upstream.transport.resume_reading()
-
-
-class Splice(asyncio.Protocol):
-    """One side of a gRPC connection, whose bytes all go to one replica, the one that has fewest of them."""
-
-    transport: asyncio.Transport | None = None
-
-    def __init__(self, router: Router | None, other: Splice | None = None) -> None:
-        """The client's side has a router; the replica's has the client's."""
-        self._router = router
-        self._other = other
-        self._early = bytearray()
-        self._replica: Replica | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        if self._router is None:
-            return
-        able = [one for one in self._router.replicas if one.state == "up" and one.grpc_port is not None]
-        if not able:
-            self.transport.close()
-            return
-        self._replica = min(able, key=lambda one: one.n_channels)
-        self._replica.n_channels += 1
-        self._opening = asyncio.get_running_loop().create_task(self._open(self._replica))
-
-    async def _open(self, replica: Replica) -> None:
-        far = Splice(None, self)
-        try:
-            await asyncio.get_running_loop().create_connection(lambda: far, replica.host, replica.grpc_port or 0)
-        except OSError:
-            far.connection_lost(None)
-            return
-        self._other = far
-        self.data_received(b"")
-        if self.transport is None:
-            self.connection_lost(None)
-
-    def data_received(self, data: bytes) -> None:
-        self._early += data
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.write(bytes(self._early))
-            self._early.clear()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
-        if self._replica is not None:
-            self._replica.n_channels -= 1
-            self._replica = None
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.close()
-
-    def pause_writing(self) -> None:
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.resume_reading()

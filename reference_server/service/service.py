@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from plimsoll.reference_server.engine.batcher import Batcher
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.engine.shelf import Shelf
 from plimsoll.reference_server.misfortune.fault import Break, Fault, Misfortune, refusal
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.misfortune.levers import Levers
@@ -25,6 +27,24 @@ from plimsoll.reference_server.speech.speaking import Synthesiser
 from plimsoll.reference_server.values.durations import Startup
 from plimsoll.reference_server.values.errors import ConfigError, RequestError, too_long, unavailable
 from plimsoll.reference_server.values.timetable import DeadlineWheel
+
+
+class ResponseCache:
+    """Whole answers (model, headers of the body, body) by their requests; what was asked for longest ago makes room."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._answers: OrderedDict[bytes, tuple[str, dict[str, str], bytes]] = OrderedDict()
+
+    def get(self, key: bytes) -> tuple[str, dict[str, str], bytes] | None:
+        if key in self._answers:
+            self._answers.move_to_end(key)
+        return self._answers.get(key)
+
+    def keep(self, key: bytes, answer: tuple[str, dict[str, str], bytes]) -> None:
+        self._answers[key] = answer
+        if len(self._answers) > self._limit:
+            self._answers.popitem(last=False)
 
 
 class Canary:
@@ -96,6 +116,9 @@ class Service:
     """Of the models, as answers say it."""
     served_by: str = ""
     """The server's name in a fleet."""
+    cache: ResponseCache | None = None
+    shelf: Shelf = field(default_factory=Shelf)
+    """Where the models of fixed outputs are."""
     n_in_flight: int = 0
     n_unnamed: int = 0
     levers: Levers = field(init=False)
@@ -142,6 +165,10 @@ class Service:
     def ready(self) -> bool:
         """Are requests answered?"""
         return self.closed() is None
+
+    def has(self, name: str) -> bool:
+        """Are requests to that model answered?"""
+        return self.ready and not (name in self.shelf.models and self.shelf.models[name].unloaded)
 
     def closed(self) -> RequestError | None:
         """Why no request is taken now, if none is: the server is starting or draining, or its engine has failed."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -287,3 +289,84 @@ def test_a_client_that_leaves_is_gone_for_the_replica_too() -> None:
             time.sleep(0.02)
         assert live.server.truth()["gone"]["outcome"] == "cancelled"
         assert live.replicas()["r1"]["in_flight"] == 0
+
+
+def test_a_kept_answer_is_the_same_at_once_and_says_so(tmp_path: Path) -> None:
+    """Seven prompts asked again and again: seven misses, and hits that wait for no model."""
+    with server("--ttft", "80ms", "--itl", "1ms", "--response-cache", "7") as running:
+        spec = scenario(running.url, labels={"cache": "header x-cache"}, warmup=0)
+        spec["source"] |= {"count": 7}
+        found, _ = run(tmp_path, spec | {"kind": "single_stream", "params": {}})
+        port = int(running.url.rsplit(":", 1)[1])
+        answers = []
+        for stream in (True, True, False, False):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            body = json.dumps(CHAT | {"stream": stream})
+            connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answers.append((answer.headers["x-cache"], answer.headers["content-type"], answer.read()))
+            connection.close()
+    assert Counter(row["label_cache"] for row in found)["miss"] == 7
+    for row in found:
+        hit = row["first_token_ns"] - row["sent_ns"] < 80_000_000
+        assert hit is (row["label_cache"] == "hit")
+    assert [one[0] for one in answers] == ["miss", "hit", "miss", "hit"]
+    assert answers[0][1:] == answers[1][1:]
+    assert answers[2][1:] == answers[3][1:] != answers[0][1:]
+
+
+def test_two_models_with_room_for_one_swap_and_a_call_unloads_and_loads() -> None:
+    flags = ("--model", "dlrm", "--model", "embedder", "--resident", "1")
+    body = json.dumps({"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a ship"]}]})
+    with server(*flags) as running:
+        live = Fleet(running)
+        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=60)
+
+        def stages(path: str = "/v2/models/embedder/infer") -> tuple[int, str]:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.headers.get("server-timing") or ""
+
+        seen = [stages() for _ in range(2)]
+        assert [status for status, _ in seen] == [200, 200]
+        assert live.call("POST", "/v2/repository/models/dlrm/load")[1]["seconds"] > 0
+        swapped = stages()
+        assert "preprocess.load;dur=" not in seen[1][1]
+        assert "preprocess.load;dur=" in swapped[1]
+        assert live.call("POST", "/v2/repository/models/embedder/unload")[0] == 200
+        states = {row["name"]: row["state"] for row in live.call("POST", "/v2/repository/index")[1]}
+        assert states == {"dlrm": "READY", "embedder": "UNAVAILABLE"}
+        assert stages()[0] == 503
+        assert live.call("POST", "/v2/repository/models/embedder/load")[1]["seconds"] > 0
+        assert stages()[0] == 200
+        connection.close()
+
+
+def test_a_replica_that_can_not_join_is_refused_and_a_frozen_one_hides_nobody() -> None:
+    with fleet(2) as live:
+        for flags in ("--nonsense", "--help", "--ttft 'x", "--http-port 80", "--model unknown"):
+            status, said = live.call("POST", "/fleet/replicas", {"flags": flags})
+            assert status == 400, said
+        status, said = live.call("POST", "/fleet/replicas", {"url": "ftp://nowhere"})
+        assert status == 400, said
+        assert set(live.replicas()) == {"r1", "r2"}
+        os.kill(live.replicas()["r1"]["pid"], signal.SIGSTOP)
+        begun_s = time.monotonic()
+        assert 'reference_requests_total{replica="r1"' not in live.call("GET", "/metrics")[1]
+        assert live.call("GET", "/health")[1]["models"] == ["scripted"]
+        assert time.monotonic() - begun_s < 8
+        status, gone = live.call("DELETE", "/fleet/replicas/r1?grace=0s")
+        assert (status, gone["state"]) == (200, "gone")
+        assert live.ask(2) == [(200, "r2")] * 2
+
+
+def test_a_server_that_runs_already_can_join() -> None:
+    with server("--ttft", "1ms", "--itl", "1ms") as other, fleet(0) as live:
+        assert live.ask() == [(503, "router")]
+        status, joined = live.call("POST", "/fleet/replicas", {"url": other.url, "version": "7"})
+        assert (status, joined["name"], joined["version"], joined["pid"]) == (201, "r1", "7", None)
+        assert live.ask() == [(200, "r1")]
+        other.kill()
+        assert live.ask(2) == [(503, "router")] * 2
+        assert live.replicas()["r1"]["state"] == "down"
