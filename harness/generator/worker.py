@@ -249,8 +249,7 @@ class Worker:
         if outputs is not None:
             outputs.close()
             self._faults += outputs.faults
-        for fed in self._fed.values():
-            self._faults += [f"worker {self._index}: {fault}" for fault in fed.close()]
+        self._faults += [f"worker {self._index}: {fault}" for fed in self._fed.values() for fault in fed.close()]
         self._status(issuer, recorder)
         self._hand_over(issuer, recorder, writer, {**measured, "client": (native or client).stats()})
         if native is not None:
