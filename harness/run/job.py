@@ -128,10 +128,8 @@ def prepare(
     errors += problems
     targets: dict[str, tuple[Target, Headers]] = {}
     if scenario is not None:
-        if not asked.any_objective:
-            promises, problems = of_scenario(scenario.name, promised(scenario), asked)
-            errors += [*problems, *_undivided(scenario)]
-        errors += [*check_accuracy(scenario, promises.objectives), *_contradictions(scenario, promises.objectives)]
+        promises, problems = check_promised(scenario, scenario_name, flags, asked, promises)
+        errors += [*problems, *check_accuracy(scenario, promises.objectives)]
         errors += [] if asked.served else _unasked(promises.objectives)
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
@@ -149,10 +147,10 @@ def prepare(
 
 
 def check_promised(
-    scenario: Scenario, name: str | None, flags: Mapping[str, Any], asked: Asked, promises: Promises
+    scenario: Scenario, name: str | Document | None, flags: Mapping[str, Any], asked: Asked, promises: Promises
 ) -> tuple[Promises, list[str]]:
-    """The promises to plan for, those of the flags or the scenario's own, and every error that a run of it would tell
-    of, but for what other flags and the host decide: URL, secrets, mode, whom to ask.
+    """The promises of the flags, else the scenario's own, and every error in it but for what other flags and the host
+    decide: URL, secrets, mode, whom to ask.
     """
     errors: list[str] = []
     if not asked.any_objective:
@@ -160,16 +158,11 @@ def check_promised(
         errors += _undivided(scenario)
     if any(one.mode == "accuracy" for one in scenario.classes.values()):
         errors += check_accuracy(scenario, promises.objectives)
-    errors += _contradictions(scenario, promises.objectives)
+    errors += [*check_labels(scenario, promises.objectives), *_check_budget(scenario)]
     for part, one in scenario.classes.items():
         problems = _at_class(_check_target(scenario.name, one, encode=False), scenario.name, part)
         errors += _lined(problems, scenario.name, name, flags)
     return promises, errors
-
-
-def _contradictions(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
-    """What one part of a scenario says and another makes impossible."""
-    return [*check_labels(scenario, objectives), *_check_budget(scenario)]
 
 
 def _check_budget(scenario: Scenario) -> list[str]:
@@ -403,7 +396,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
     except ScenarioError as error:
         raise HarnessFault(error.errors + errors_beyond(raw, slo_given=False)) from None
     promises, errors = of_scenario(name, promised(scenario))
-    errors += [*_undivided(scenario), *_contradictions(scenario, promises.objectives)]
+    errors += [*_undivided(scenario), *check_labels(scenario, promises.objectives), *_check_budget(scenario)]
     for part, one in scenario.classes.items():
         errors += _at_class(_check_target(name, one, encode), name, part)
     if errors:
