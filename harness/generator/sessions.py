@@ -300,7 +300,7 @@ class Turns:
                 self._next[earlier] = row
         labels = {} if plan.labels is None else plan.labels.columns
         self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
-        self.hurried, self.notes = plan.hurried, manners.affinity.notes
+        self.hurried = plan.hurried
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []

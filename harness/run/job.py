@@ -126,10 +126,8 @@ def prepare(
     errors += problems
     targets: dict[str, tuple[Target, Headers]] = {}
     if scenario is not None:
-        if not asked.any_objective:
-            promises, problems = of_scenario(scenario.name, promised(scenario), asked)
-            errors += [*problems, *_undivided(scenario)]
-        errors += [*check_accuracy(scenario, promises.objectives), *contradictions(scenario, promises.objectives)]
+        promises, problems = check_promised(scenario, scenario_name, flags, asked, promises)
+        errors += [*problems, *check_accuracy(scenario, promises.objectives)]
         errors += [] if asked.served else unasked(scenario, promises.objectives)
         events = _events(scenario, scenario_name, allow_commands, errors)
         for name, one in scenario.classes.items():
@@ -168,10 +166,10 @@ def _events(
 
 
 def check_promised(
-    scenario: Scenario, name: str | None, flags: Mapping[str, Any], asked: Asked, promises: Promises
+    scenario: Scenario, name: str | Document | None, flags: Mapping[str, Any], asked: Asked, promises: Promises
 ) -> tuple[Promises, list[str]]:
-    """The promises to plan for, those of the flags or the scenario's own, and every error that a run of it would tell
-    of, but for what other flags and the host decide: URL, secrets, mode, whom to ask.
+    """The promises of the flags, else the scenario's own, and every error in it but for what other flags and the host
+    decide: URL, secrets, mode, whom to ask.
     """
     errors: list[str] = []
     if not asked.any_objective:

@@ -55,7 +55,9 @@ class Writer:
 
     def sample(self, number: int, found: Sample, period_s: float) -> None:
         with self._lock:
-            written = [one for one in found.values if self._keeps(number, one)]
+            written = list(found.values)
+            if self._last.get(number) != written:
+                written = [one for one in written if self._keeps(number, one)]
             record: dict[str, Any] = {
                 "is": "sample", "source": number, "sent_ns": found.sent_ns, "first_ns": found.first_ns,
                 "end_ns": found.end_ns, "bytes": found.n_bytes, "period_s": period_s, "n": len(written),
@@ -75,11 +77,13 @@ class Writer:
 
     def _keeps(self, number: int, series: Written) -> bool:
         """Whether a source's series was known before, or there is room for one more."""
-        place = number, bool(name_of(series[0]))
-        if (number, series) not in self._series and self._many[place] < MOST[place[1]]:
+        if (number, series) not in self._series:
+            place = number, bool(name_of(series[0]))
+            if self._many[place] == MOST[place[1]]:
+                return False
             self._many[place] += 1
             self._series[number, series] = len(self._series)
-        return (number, series) in self._series
+        return True
 
     def _add(self, record: dict[str, Any]) -> None:
         with self._lock:

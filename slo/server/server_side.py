@@ -198,15 +198,13 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
             return Book("prompt tokens, without those in its cache", theirs, ours - int(cached))
     apart = None not in (theirs, ours) and theirs != ours
     if apart and (shared or (records.session is not None and what != "requests")):
-        return Book(what, theirs, ours, _OF_TURNS if what == "requests" else _OF_SPEECH, alike=False)
+        return Book(what, theirs, ours, _OF_CALLS, alike=False)
     if apart and (n := _unanswered(records)):
         why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
 
 
-#: Why two counts are of different things.
-_OF_SPEECH = "not comparable, because a server counts tokens of speech and live sessions in its own way, or not at all"
-_OF_TURNS = "not comparable, because turns share connections: we count those, and the server may count either"
+_OF_CALLS = "not comparable, because servers count turns on one connection, and tokens of speech, in their own ways"
 
 
 def _later_turns(records: Records) -> BoolArray:

@@ -93,6 +93,7 @@ def count(records: Records) -> Counts:
     good = records.ok & records.in_measure
     tokens_from, planned = records.columns["tokens_from"], records.columns["n_in_from"] == TokensFrom.PLAN
     asked = good & (records["n_asked"] >= 0) & (tokens_from == TokensFrom.USAGE)
+    labels = {} if records.labels is None else records.labels.columns
     return Counts(
         measured=int(np.count_nonzero(measured)),
         ok=int(number_of[Status.OK]),
@@ -105,7 +106,7 @@ def count(records: Records) -> Counts:
         short_of_asked=int(np.count_nonzero(asked & (records["n_out"] < records["n_asked"]))),
         guessed_output=int(np.count_nonzero((tokens_from == TokensFrom.CHUNKS) & good)),
         planned_input=int(np.count_nonzero(planned & (records["n_out"] >= 0) & good)),
-        false_cached=int(np.count_nonzero(good & (cached_tokens(records) < records.label(CACHED)))),
+        false_cached=int((good & (cached_tokens(records) < labels[CACHED])).sum()) if CACHED in labels else 0,
         false_stages=int(np.count_nonzero(good & beyond(records))) if records.timings else 0,
         all_empty_400=_all_empty_400(records),
     )
