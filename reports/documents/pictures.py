@@ -14,7 +14,7 @@ from plimsoll.reports.parts.charts import Band, ByPrompt, Curve, Distribution, H
 from plimsoll.reports.parts.measures import HEARD, LIVE
 from plimsoll.reports.parts.parts import MAX_BUCKETS, ObjectiveResult
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections import events, server
+from plimsoll.reports.sections import budgets, events, server
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
@@ -261,21 +261,24 @@ def _alive(timeline: Timeline, sessions: Sessions) -> Strip:
 _BROKEN = 170
 
 
-def broken_chart(report: Report) -> list[Chart]:
-    """Where the run broke the limit that decides its FAIL: what it is about, over the run or by percentile."""
+def broken_chart(report: Report) -> tuple[list[Chart], str]:
+    """Where the run broke the limit that decides its FAIL: what it is about, over the run, by percentile, or how its
+    error budget burnt; and the group of charts whose axis it has.
+    """
     told, timeline = report.verdict, report.charts.timeline
     decides = next((one for one in told.objectives if one.objective == told.decides), None)
     if told.outcome != "FAIL" or decides is None or timeline is None or sum(timeline.due) < ENOUGH:
-        return []
+        return [], ""
     title = f"Where {expression(decides.objective)} was broken"
     data = _broken(report, decides, timeline)
     if data is not None:
-        return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)]
+        return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)], "time"
     curves = {} if decides.where else _present(report.charts.curves, [decides.indicator])
     draw = partial(percentiles, curves, _limits(report, curves), _curve_label(title, curves))
-    return (
-        [chart(title, "", [], draw, Canvas(1080, _BROKEN + 26, left=66, right=72, top=16), _NARROW)] if curves else []
-    )
+    if curves:
+        return [chart(title, "", [], draw, Canvas(1080, _BROKEN + 26, left=66, right=72, top=16), _NARROW)], ""
+    burnt = [one for one in report.budgets if one.objective == decides.objective]
+    return [replace(one, title=title) for budget in burnt for one in budgets.charts(budget)], ""
 
 
 def _broken(report: Report, decides: ObjectiveResult, timeline: Timeline) -> Strip | None:

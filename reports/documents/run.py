@@ -344,8 +344,8 @@ def _tiles(report: Report) -> Tiles:
 
 
 def _broken(report: Report) -> list[Block]:
-    charts = pictures.broken_chart(report)
-    return [Card([Figures(charts, bare=True, group="time")], look="broken")] if charts else []
+    charts, group = pictures.broken_chart(report)
+    return [Card([Figures(charts, bare=True, group=group)], look="broken")] if charts else []
 
 
 def _flow(report: Report) -> list[Block]:

@@ -87,7 +87,9 @@ class Restart:
 
 
 def courses(served: Served) -> tuple[dict[str, Course], tuple[Restart, ...]]:
-    """The course of every name that something was said of, and where a server restarted."""
+    """The course of every name that something was said of, and where a server restarted. Infinite values are none."""
+    finite = (replace(one, values=np.where(np.isfinite(one.values), one.values, np.nan)) for one in served.tracks)
+    served = replace(served, tracks=tuple(finite))
     restarted = {name: _restarted(name, asked, served.tracks) for name, asked in served.sources.items()}
     found: dict[str, Course] = {}
     for name in NAMES:

@@ -125,8 +125,8 @@ class Look:
         return kept.getvalue()
 
 
-async def look(tab: Tab, path: Path, mode: Mode, planted: str = "") -> Look:
-    """The whole page. ``planted``: rules of a style sheet that spoil it."""
+async def look(tab: Tab, path: Path, mode: Mode, planted: str = "", pictured: bool = True) -> Look:
+    """The whole page, with or without its picture. ``planted``: rules of a style sheet that spoil it."""
     await tab.open(f"file://{path}", mode.width, 900, mode.dark)
     await tab.until("globalThis.plimsoll")
     scheme = {"name": "prefers-color-scheme", "value": "dark" if mode.dark else "light"}
@@ -134,7 +134,7 @@ async def look(tab: Tab, path: Path, mode: Mode, planted: str = "") -> Look:
     style = f"Object.assign(document.createElement('style'), {{textContent: {json.dumps(planted)}}})"
     await tab.ask(f"void document.head.append({style})")
     width, height = await tab.ask("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
-    clip = {"x": 0, "y": 0, "width": mode.width, "height": height, "scale": 1}
+    clip = {"x": 0, "y": 0, "width": mode.width, "height": height if pictured else SMALL, "scale": 1}
     taken = await tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
     whole = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("L").reduce(SMALL)
     picture = np.round(np.asarray(whole, np.float64) * ((GREYS - 1) / 255)).astype(np.uint8)

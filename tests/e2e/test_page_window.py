@@ -302,6 +302,15 @@ def test_whoever_has_keys_only_chooses_a_part_and_a_class_and_keeps_the_place(tm
             assert await tab.ask("location.hash") == "#t=0-2"
             await _press(tab, "Escape")
             assert await tab.ask(shown) == "The whole run"
+            at_0 = int(await tab.ask(f"{at}.querySelector('svg').dataset.at"))
+            for _ in range(6):
+                await _press(tab, "ArrowRight")
+            assert await tab.ask("location.hash") == ""
+            for _ in range(2):  # from where the read-out stands
+                await _press(tab, "ArrowRight", shift=True)
+            assert await tab.ask("location.hash") == f"#t={at_0 + 6}-{at_0 + 9}"
+            assert "requests due" in await tab.ask("document.querySelector('#said').textContent")
+            await _press(tab, "Escape")
             await tab.ask("document.querySelector('#window select').focus()")
             for place in (1, 2):
                 await tab.ask(f"{at}.value = '{place}', {at}.dispatchEvent(new Event('change'))")

@@ -374,9 +374,11 @@
     const about = data.values[group - 1], [from, to] = chosen ?? all, active = chosen || group;
     const held = panel.contains(document.activeElement) ? document.activeElement.tagName : "";
     const title = chosen ? `${clock(ns(from))} to ${clock(ns(to))}` : "The whole run";
+    const heading = about ? `${title}, ${data.label} ${about}` : title;
+    document.getElementById("said").textContent = active ? `${heading}: ${requests()}` : heading;
     const clear = el("button", { type: "button" }, "Clear");
     clear.addEventListener("click", () => { group = 0; select(null); });
-    const head = el("div", { class: "window-head" }, el("h3", { "aria-live": "polite" }, about ? `${title}, ${data.label} ${about}` : title), el("span", { class: "requests" }, active ? requests() : "Drag across a chart below to judge a part of the run. On the keyboard: focus a chart, then Shift and the arrows."));
+    const head = el("div", { class: "window-head" }, el("h3", {}, heading), el("span", { class: "requests" }, active ? requests() : "Drag across a chart below to judge a part of the run. On a chart with the keyboard: arrows, then Shift and arrows."));
     if (data.label) {
       const choose = el("select", { "aria-label": data.label }, el("option", { value: "0" }, `every ${data.label}`), ...data.values.map((value, i) => el("option", { value: i + 1 }, value)));
       choose.value = String(group);
@@ -419,7 +421,7 @@
       const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * read.width;
       return Math.min(Math.max(Math.floor((at - edgeAt(0)) / (2 * half)), 0), data.buckets - 1);
     };
-    let start = null, from = 0, cursor = null;
+    let start = null, from = 0, cursor = null, reading = false;
     const moved = (event) => Math.abs(event.clientX - from) > 4;
     node.addEventListener("pointerdown", (event) => { if (event.button) return;
       start = bucket(event);
@@ -441,8 +443,11 @@
     });
     node.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (event.key === "Escape") { cursor = null; select(null); }
-      if (!step || !event.shiftKey) { cursor = null; return; }
+      if (event.key === "Escape") { cursor = null; reading = false; select(null); }
+      if (!step || !event.shiftKey) { cursor = null; reading ||= Boolean(step); return; }
+      const read = Math.min(Math.max(Number(svg.dataset.at) - step, 0), data.buckets - 1);  // where the read-out stood
+      if (reading) cursor = [read, read];
+      reading = false;
       cursor = cursor ?? (chosen ? [chosen[0], chosen[1] - 1] : [step > 0 ? 0 : data.buckets - 1, step > 0 ? -1 : data.buckets]);
       cursor = [cursor[0], Math.min(Math.max(cursor[1] + step, 0), data.buckets - 1)];
       event.preventDefault();

@@ -15,6 +15,8 @@ from plimsoll.harness.scraping.samples_writer import Writer
 from plimsoll.harness.scraping.sources import Sample
 from plimsoll.harness.sealing.samples_file import SAMPLES, server_of
 from plimsoll.reports.documents.live import Intervals, RunPart, strips
+from plimsoll.reports.formats.html_ import live_look
+from plimsoll.reports.sections.server import by_bucket
 from plimsoll.slo.server.courses import courses
 from tests.unit.harness.live_runs import S, beginning, open_plan, status
 
@@ -102,6 +104,21 @@ def test_what_is_told_bit_by_bit_is_what_the_sealed_run_knows(tmp_path: Path) ->
     assert np.isnan(theirs).any()
     np.testing.assert_array_equal([value for _, value, _ in mine], theirs)
     assert list(following.news()) == []  # the file is gone, and the page goes on
+
+
+def test_an_infinite_value_is_none_and_breaks_no_picture(tmp_path: Path) -> None:
+    following = Following(tmp_path, T0)
+    with closing(Server(tmp_path)) as server:
+        for at, value in enumerate((2, math.inf, -math.inf, math.nan, 5)):
+            server.says(at, value, value)
+    state = LiveState(RunPart(), [])
+    state.begin(beginning(open_plan(10, 60), T0), T0)
+    state.served(following.news())
+    state.heard(0, status(60, 60, latency=[S] * 60), T0 + 6 * S)
+    assert shown(state, 6.7).served["server.queue"][:5] == [2, None, None, None, 5]
+    assert "Waiting at the server" in live_look(state.report(T0 + 7 * S))
+    known = courses(server_of(tmp_path, {"t0_monotonic_ns": T0})[0])[0]  # type: ignore[arg-type]
+    assert by_bucket(known["server.queue"], np.arange(6) * S) == [2, None, None, None, 5]
 
 
 def shown(state: LiveState, at_s: float) -> Intervals:

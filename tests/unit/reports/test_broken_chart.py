@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from plimsoll.reports.report import Report, build
 from plimsoll.reports.sections.server import NamePart, ServerPart
 from plimsoll.reports.svg.plot import Chart
 from plimsoll.slo.judge import judge
+from plimsoll.slo.objectives import openslo
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.labels import LabelTable
@@ -35,7 +37,9 @@ def report(*objectives: str, rows: Records | None = None) -> Report:
 
 def drawn(found: Report) -> tuple[Chart, dict[str, Any]]:
     """The chart, and what it reads out by series."""
-    (chart,) = broken_chart(found)
+    (chart,), group = broken_chart(found)
+    assert found.charts.timeline is not None
+    assert (group == "time") == (len(chart.wide.hover["x"]) == len(found.charts.timeline.due))
     return chart, {one["label"]: one["text"] for one in chart.wide.hover["series"]}
 
 
@@ -63,7 +67,7 @@ def test_of_a_class_it_has_the_rows_of_that_class_alone() -> None:
 def test_of_a_share_it_has_the_share_by_time(text: str, label: str, share: float) -> None:
     found = report(text, "ttft <= 10s")
     if not label:
-        assert broken_chart(found) == []  # it is no FAIL
+        assert broken_chart(found) == ([], "")  # it is no FAIL
         return
     chart, read = drawn(found)
     assert [*read] == [label]
@@ -78,6 +82,15 @@ def test_of_a_share_it_has_the_share_by_time(text: str, label: str, share: float
 )
 def test_of_what_no_other_chart_has_it_is_drawn_all_the_same(text: str, series: str) -> None:
     assert series in drawn(report(text, "ttft <= 10s"))[1]
+
+
+def test_of_a_document_it_is_how_its_budget_burnt() -> None:
+    rows = made()
+    text = (Path(__file__).parents[3] / "docs/examples/openslo-chat.yaml").read_text().replace("value: 200", "value: 2")
+    told = judge(rows, facts(rows), Promises((), tuple(openslo.parse(text).to_judge())))
+    chart, read = drawn(build(MANIFEST, SCENARIO, rows, told))
+    assert chart.title == "Where slo(chat-ttft) ≥ 99.5% was broken"
+    assert "200" in "".join(read["burn rate"])  # all are bad, and 0.5 % may be
 
 
 def test_of_the_server_it_has_what_the_server_said() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from plimsoll.reports.blocks.document import Card, Notes, Section, Table
+from plimsoll.reports.documents.pictures import timeline_charts
 from plimsoll.reports.sections.server import (
     BatchesPart,
     BookPart,
@@ -23,6 +24,7 @@ from plimsoll.reports.sections.server import (
     server_warnings,
 )
 from plimsoll.slo.server.courses import Course, Kind
+from tests.unit.reports.made_reports import records, report
 
 S = 1_000_000_000
 
@@ -58,6 +60,20 @@ PART = ServerPart(
         BookPart(what="cancelled", theirs=2, ours=3, difference=-1, why="1 of ours had no whole answer"),
     ],
 )  # fmt: skip
+
+
+def test_it_stands_below_the_latencies_on_their_axis_and_what_is_unknown_is_a_gap() -> None:
+    plain = report(records(fail_every=40))
+    assert plain.charts.timeline is not None
+    n = len(plain.charts.timeline.due)
+    queue = named("gauge", "1", by_bucket=[None, *[3.0] * (n - 1)])
+    names = {"server.queue": queue, "server.running": named("gauge", "1", by_bucket=[0.0] * n)}
+    found = timeline_charts(plain.model_copy(update={"server": ServerPart(sources={}, names=names)}))
+    before = [one.title for one in timeline_charts(plain)]
+    assert [one.title for one in found] == [*before, "Waiting at the server"]
+    assert found[-1].wide.hover["x"] == found[2].wide.hover["x"]  # of the time to the first token
+    assert found[-1].wide.hover["series"][0]["text"][:2] == ["–", "3"]
+    assert found[-1].narrow.hover["x"] == found[2].narrow.hover["x"]
 
 
 def test_figures_have_their_units_and_what_has_no_value_no_row() -> None:
