@@ -1,4 +1,4 @@
-"""vLLM, alone or inside Ray Serve, which calls its families ``ray_vllm_*``. Names of release 0.6 (V0) to 0.11 (V1)."""
+"""vLLM, alone or inside Ray Serve, which calls its families ``ray_vllm_*``. Names of release 0.6 (V0) to 0.32 (V1)."""
 
 from plimsoll.slo.server.canonical import Engine, Reading, Sizes, counter, gauge, mean
 
@@ -25,6 +25,7 @@ ENGINE = Engine(
         counter("server.prompt_tokens", *_all("prompt_tokens_total", "prompt_tokens")),
         counter("server.generated_tokens", *_all("generation_tokens_total", "generation_tokens")),
         counter("server.requests", *_all("request_success_total", "request_success")),
+        counter("server.failures", *_all("admission_rejections_total"), flag="--max-num-queued-reqs"),
         mean("server.queue_time", *_all("request_queue_time_seconds")),
         mean("server.prefill_time", *_all("request_prefill_time_seconds")),
         mean("server.decode_time", *_all("request_decode_time_seconds")),

@@ -33,6 +33,14 @@ MEANT: dict[str, dict[str, float]] = {
         "server.prefill_time": 100 * MS, "server.decode_time": 1000 * MS, "server.ttft": 200 * MS,
         "server.itl": 20 * MS, "server.e2e": 1500 * MS,
     },
+    "vllm-0.32": {
+        "server.queue": 0, "server.running": 0, "server.kv_usage": 0, "server.preempted": 0, "server.prefix_hit": 0,
+        "server.cached_tokens": 0, "server.prompt_tokens": 578, "server.generated_tokens": 1600,
+        "server.requests": 16, "server.failures": 665, "server.queue_time": 0.00032364299840992317e9 / 16,
+        "server.prefill_time": 0.19350929899519542e9 / 16, "server.decode_time": 4.817678920997423e9 / 16,
+        "server.ttft": 0.5650694370269775e9 / 16, "server.itl": 4.817678920997423e9 / 1584,
+        "server.e2e": 5.367588520050049e9 / 16, "host.rss": 641085440, "host.cpu": 8.61,
+    },
     "ray-2.60": {
         "server.queue": 20, "server.running": 7, "server.requests": 30, "server.failures": 1, "server.e2e": 20 * MS,
     },
