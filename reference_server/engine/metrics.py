@@ -151,8 +151,9 @@ class Metrics:
             self._running.labels("scripted").set(scripted.n_busy)
             self._waiting.labels("scripted").set(scripted.n_waiting)
             self._models.add("scripted")
-            self._busy.labels("scripted").inc(scripted.busy_s - self._scripted_s)
-            self._scripted_s = scripted.busy_s
+            busy_s = scripted.busy_s
+            self._busy.labels("scripted").inc(busy_s - self._scripted_s)
+            self._scripted_s = busy_s
         now_s = self._now_s()
         for model in self._models:
             self._busy.labels(model)

@@ -578,3 +578,24 @@ def test_a_start_is_told_by_the_pages_that_tell_it(lines: str, phases: dict[str,
     with pages(said(lines.encode())) as url:
         assert startup(Target(url.removesuffix("/metrics"), "http")) == phases
     assert startup(Target("http://127.0.0.1:9", "http")) == {}
+
+
+def test_one_model_by_json_and_by_binary_tensors_costs_what_is_on_the_wire(tmp_path: Path) -> None:
+    """39 numbers a click: as JSON text, and as 13 x 4 + 26 x 8 bytes behind a shorter head. Its batches have sizes."""
+    seen = {}
+    with server("--model", "dlrm") as held:
+        for binary in ("false", "true"):
+            words = ["recommendation", "--url", held.url, "--rate", "40", "--duration", "2s", "--queries", "1"]
+            more = ["--option", f"binary={binary}", "--server-metrics", "auto", "--json", "--out", binary]
+            done = plimsoll_here("run", *words, *more, cwd=tmp_path)
+            assert done.returncode in (0, 3, 4), done.stderr
+            seen[binary] = json.loads(done.stdout)
+    sizes = {name: report["metrics"]["bytes_out"]["p50"] for name, report in seen.items()}
+    assert 13 * 4 + 26 * 8 < sizes["true"] < sizes["false"]
+    rows = pq.read_table(tmp_path / "true" / "requests.parquet", columns=["bytes_out", "phase"]).to_pydict()
+    assert sizes["true"] in rows["bytes_out"]
+    report = seen["true"]
+    (counted,) = [one for one in report["server"]["batches"] if one["source"].endswith(tuple("0123456789"))]
+    assert counted["exact"]
+    samples = sum(high * count for _, high, count in counted["sizes"])
+    assert samples >= report["counts"]["ok"]  # and those of the last second of the warm-up
