@@ -24,6 +24,7 @@ from plimsoll.reports.svg.strip import Layer, Strip, band_layers, bucket_bounds,
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.metrics.indicator import lines_of, short_of
+from plimsoll.slo.objectives.objective import SPELLS, parse
 
 #: Fewer measured requests than this make no picture.
 ENOUGH = 5
@@ -267,8 +268,10 @@ def broken_chart(report: Report) -> list[Chart]:
         name = min(told.request_objectives, key=lambda one: one.met / max(one.n, 1)).indicator
     if name in timeline.bands:
         data = _band(report, timeline, name, timeline.bands[name])
-        if decides.unit == "ns" and decides.threshold is not None:
-            data = replace(data, limits=[(decides.threshold, f"limit {units.limit(decides.threshold, 'ns')}")])
+        of = parse(decides.objective).of if decides.statistic in SPELLS else None
+        limit = decides.threshold if of is None else of.threshold
+        if decides.unit == "ns" and limit is not None:
+            data = replace(data, limits=[(limit, f"limit {units.limit(limit, 'ns')}")], marks=events.marks(report))
         return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)]
     if decides.statistic == "ratio" and name == "error":
         return [_strip_chart(replace(_rates(timeline), title=title), timeline, last=True, height=_BROKEN)]
