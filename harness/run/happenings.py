@@ -157,9 +157,10 @@ class Happenings:
 
     async def end(self, interrupted: bool = False) -> None:
         """The run is over: what goes on is ended."""
-        self.interrupt()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        while self._tasks:
+            self.interrupt()
+            tasks, self._tasks = self._tasks, []
+            await asyncio.gather(*tasks, return_exceptions=True)
         over = "interrupted" if interrupted else "the run was over"
         for one in self.done:
             if one.begun_ns < 0:
@@ -212,9 +213,9 @@ class Happenings:
             if process.returncode is None:
                 await _ended(process)
                 done.exit = process.returncode
-            # What it left behind may hold its end of the pipe for ever.
+            # What it left behind may hold its end of the pipe, and is read on while the run lasts.
+            self._tasks.append(reading)
             await asyncio.wait([reading], timeout=_READ_S)
-            reading.cancel()
             done.output = _shown(said)
 
 
@@ -225,12 +226,9 @@ async def _tail(stream: asyncio.StreamReader, said: bytearray) -> None:
 
 
 def _shown(said: bytearray) -> str:
-    """The end of what a command said, whole lines where there are some, without secrets."""
+    """The end of what a command said, without secrets."""
     text = public_shell(bytes(said).decode(errors="replace")).strip()
-    if len(text) <= OUTPUT:
-        return text
-    rest = text[-OUTPUT:]
-    return "... " + (rest.partition("\n")[2] or rest)
+    return text if len(text) <= OUTPUT else f"... {text[-OUTPUT:]}"
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
