@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -31,6 +32,7 @@ from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
+from plimsoll.scenarios.plan.lots import by_lot
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -56,7 +58,7 @@ MIX = "mix"
 OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix", "events", "phases")
 _OF_CLASS = ("kind", "params", "source", "objectives")
 #: Keys that no file has where nobody gave them, and what they are then.
-_ABSENT: Mapping[str, Any] = {"labels": None, "client": None, "degraded": None, "events": [], "phases": {}}
+_ABSENT: Mapping[str, Any] = {"labels": None, "lot": None, "client": None, "degraded": None, "events": [], "phases": {}}
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
@@ -138,6 +140,14 @@ class StopSection(BaseModel):
         return Stop(self.min_queries, self.min_duration_ns, self.max_duration_ns, self.max_queries)
 
 
+class LotSection(BaseModel):
+    """The part of the run's queries that an arm sends: those whose lot, between 0 and 1, lies here."""
+
+    model_config = STRICT
+    low: float = Field(alias="from", ge=0, lt=1)
+    high: float = Field(alias="to", gt=0, le=1)
+
+
 class Scenario(BaseModel):
     """One run, described. Made by ``spec.load``, ``spec.parse`` or ``spec.with_flags``."""
 
@@ -191,6 +201,8 @@ class Scenario(BaseModel):
     mix: Annotated[dict[str, InstanceOf[Scenario]], WithJsonSchema({"type": "object"})] = Field(
         default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
     )
+
+    lot: LotSection | None = Field(default=None, description="Of a class that is an arm: written by arms.")
 
     labels: Labels | None = Field(
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
@@ -300,11 +312,12 @@ class Scenario(BaseModel):
             found["phase"] = tuple(self.phases) or happenings.phases_of(self.events)
         for one in self.classes.values():
             names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
+            names += ["arm"] if one.lot is not None else []
             names += OF_CLIENT if one.client is not None else ()
             names += ["degraded"] if one.degraded is not None else []
             names += OF_CALLERS if getattr(one.params, "barge_in", None) is not None else ()
             found |= dict.fromkeys(names, ())
-        return found
+        return found | ({"arm": tuple(self.mix)} if "arm" in found else {})
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
@@ -321,7 +334,8 @@ class Scenario(BaseModel):
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:
-                yield from kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
+                pieces = kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
+                yield from pieces if self.lot is None else by_lot(pieces, self.name, self.lot.low, self.lot.high)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -395,7 +409,35 @@ def parse(
     place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
+    if "arms" in mapping:
+        mapping, place = _with_arms(mapping, place)
     return (_parse_mix if MIX in mapping else _parse_one)(mapping, place, folder)
+
+
+def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any], Place]:
+    """A mix, each class of which sends by lot its share of the one load. Raises ``ScenarioError``."""
+    arms, at, wrong = mapping["arms"], Fraction(0), list[str]()
+    if not isinstance(arms, Mapping) or len(arms) < 2 or MIX in mapping:
+        wrong.append(place.say(("arms",), f"takes two arms or more, {{base: {{share: 90%}}, ...}}, and no {MIX}"))
+        raise ScenarioError(wrong)
+    own = {key: mapping[key] for key in ("kind", "params", "source") if key in mapping}
+    classes = {}
+    for name, arm in arms.items():
+        share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(arm.get("share"))) if isinstance(arm, Mapping) else None
+        if share is None or not Fraction(share[1]):
+            wrong.append(place.say(("arms", str(name), "share"), "is no share above 0 %. Write share: 10%"))
+            continue
+        least, at = at, at + Fraction(share[1]) / 100
+        lot = {"from": float(least), "to": float(min(at, Fraction(1)))}
+        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot}
+    if not wrong and at != 1:
+        wrong.append(place.say(("arms",), f"has shares of {float(at * 100):g} % together. Give 100 %"))
+    if wrong:
+        raise ScenarioError(wrong)
+    lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
+    lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
+    made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}
+    return made, replace(place, lines=lines)
 
 
 def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
@@ -444,7 +486,9 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
         elif not isinstance(own, Mapping):
             reading.say((MIX, name), "is no mapping. Write kind, params, source and what else the class has below it")
         else:
-            seed = child(0 if found is None else found.seed, "class", name) >> 1  # as files of a run hold it
+            run_seed = 0 if found is None else found.seed
+            # As files of a run hold it; arms send one load.
+            seed = run_seed if "lot" in own else child(run_seed, "class", name) >> 1
             try:
                 one = _class_of(own, shared, reading, name)
                 warmup = {"warmup": mapping["warmup"]} if "warmup" in mapping else {}

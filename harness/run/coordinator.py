@@ -107,7 +107,7 @@ class Part:
 
     def __init__(self, run: Job, name: str, workforce: Workforce, notice: Callable[[str], None]) -> None:
         self.job = replace(run.classes[name], run_id=run.run_id) if name else run
-        self._phases = happenings.phases_at(run.scenario)
+        self._run = run
         self.workforce, self.name = workforce, name
         self._notice = partial(_of_class, name, notice) if name else notice
         self._place = list(run.classes).index(name) if name else 0
@@ -141,7 +141,8 @@ class Part:
             workers=self.shards,
         )  # without t0, which is not known yet
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
-        self.manifest |= {"phases": self._phases} if self._phases else {}
+        phases = happenings.phases_at(self._run.scenario)
+        self.manifest |= {"phases": phases} if phases else {}
         if self.name:
             self.manifest |= {"class": self.name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
         try:
@@ -382,8 +383,8 @@ class Coordinator:
     def _in_time(self) -> None:
         """Events and phases begin while something is sent. Raises HarnessFault; nothing was sent."""
         scenario, plan = self._job.scenario, together([part.plan for part in self._parts])
-        end_ns = plan.last_ns if scenario.open_loop else scenario.stop.max_duration_ns or scenario.stop.min_duration_ns
-        late = beyond(scenario.events, scenario.phases, None if scenario.mix else end_ns)
+        closed = None if scenario.mix else scenario.stop.max_duration_ns or scenario.stop.min_duration_ns
+        late = beyond(scenario.events, scenario.phases, plan.last_ns if scenario.open_loop else closed)
         if late:
             raise HarnessFault([f"{scenario.name}:{Place('').at(loc)[1:]}: {text}" for loc, text in late])
 

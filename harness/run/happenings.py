@@ -27,7 +27,7 @@ from plimsoll.harness.process.child import death
 from plimsoll.harness.secrecy.redaction import KNOWN, learn, redact
 from plimsoll.harness.secrecy.secrets import expanded, public_shell, shell_secrets
 from plimsoll.scenarios.scenario import Scenario
-from plimsoll.scenarios.text.events import EventSection, cut, names_of, stretches
+from plimsoll.scenarios.text.events import EventSection, HttpSection, cut, names_of, stretches
 
 #: So much of the end of what an event said is kept, in characters.
 OUTPUT = 2_000
@@ -39,24 +39,16 @@ _FAULTS = "/admin/faults"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One HTTP request, its references resolved; ``url`` "" is the endpoint's, at the bundled server's faults."""
-
-    method: str
-    url: str
-    body: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
-    """One event, checked: exactly one of ``command``, ``call`` and neither (a note). ``public``: as it may be shown."""
+    """One event, checked. ``public``: as it may be shown; ``command``, or ``call``, its references resolved, whose url
+    is "" where it goes to the endpoint's faults; neither: a note.
+    """
 
     name: str
     section: EventSection = field(repr=False)
     public: str
     command: str = field(default="", repr=False)
-    call: Call | None = None
+    call: HttpSection | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -89,11 +81,11 @@ def prepared(scenario: Scenario, where: str) -> tuple[tuple[Event, ...], list[st
         elif one.http is not None:
             url, body = (expanded(text, f"{at}.http", errors) for text in (one.http.url, one.http.body))
             headers = {key: expanded(text, f"{at}.http.headers", errors) for key, text in one.http.headers.items()}
-            call, public = Call(one.http.method, url, body, headers), f"{one.http.method} {public_shell(one.http.url)}"
+            call = one.http.model_copy(update={"url": url, "body": body, "headers": headers})
+            public = f"{one.http.method} {public_shell(one.http.url)}"
         elif one.fault is not None:
-            off = one.fault == "off"
-            call = Call("DELETE", "", "") if off else Call("POST", "", json.dumps({"fault": one.fault}))
-            public = f"fault {one.fault}"
+            method, body = ("DELETE", "") if one.fault == "off" else ("POST", json.dumps({"fault": one.fault}))
+            call, public = HttpSection.model_construct(method=method, url="", body=body), f"fault {one.fault}"
         found.append(Event(name, one, redact(public), command, call))
     return tuple(found), errors
 
@@ -165,9 +157,10 @@ class Happenings:
 
     async def end(self, interrupted: bool = False) -> None:
         """The run is over: what goes on is ended."""
-        self.interrupt()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        while self._tasks:
+            self.interrupt()
+            tasks, self._tasks = self._tasks, []
+            await asyncio.gather(*tasks, return_exceptions=True)
         over = "interrupted" if interrupted else "the run was over"
         for one in self.done:
             if one.begun_ns < 0:
@@ -188,8 +181,7 @@ class Happenings:
             if event.command:
                 await self._run(event, done, around, timeout_s)
             elif event.call is not None:
-                made = event.call if event.call.url else Call(event.call.method, url + _FAULTS, event.call.body)
-                status, said = await asyncio.to_thread(_called, made, timeout_s)
+                status, said = await asyncio.to_thread(_called, event.call, event.call.url or url + _FAULTS, timeout_s)
                 done.exit, done.output = status, KNOWN.cut(said, OUTPUT)
                 if not 200 <= status < 300:
                     done.fault = f"was answered with status {status}"
@@ -221,9 +213,9 @@ class Happenings:
             if process.returncode is None:
                 await _ended(process)
                 done.exit = process.returncode
-            # What it left behind may hold its end of the pipe for ever.
+            # What it left behind may hold its end of the pipe, and is read on while the run lasts.
+            self._tasks.append(reading)
             await asyncio.wait([reading], timeout=_READ_S)
-            reading.cancel()
             done.output = _shown(said)
 
 
@@ -234,12 +226,9 @@ async def _tail(stream: asyncio.StreamReader, said: bytearray) -> None:
 
 
 def _shown(said: bytearray) -> str:
-    """The end of what a command said, whole lines where there are some, without secrets."""
+    """The end of what a command said, without secrets."""
     text = public_shell(bytes(said).decode(errors="replace")).strip()
-    if len(text) <= OUTPUT:
-        return text
-    rest = text[-OUTPUT:]
-    return "... " + (rest.partition("\n")[2] or rest)
+    return text if len(text) <= OUTPUT else f"... {text[-OUTPUT:]}"
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -252,9 +241,9 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
             return
 
 
-def _called(call: Call, timeout_s: float) -> tuple[int, str]:
+def _called(call: HttpSection, url: str, timeout_s: float) -> tuple[int, str]:
     """(status, the begin of the answer). Raises OSError, HTTPException or ValueError."""
-    parts = urlsplit(call.url)
+    parts = urlsplit(url)
     make = http.client.HTTPConnection
     if parts.scheme == "https":
         make = partial(http.client.HTTPSConnection, context=ssl.create_default_context())  # type: ignore[assignment]

@@ -156,9 +156,9 @@ def _events(
     if own and not allowed and any(one.command for one in found):
         told = "is a run's own copy, and its events run commands. Read them, and add --allow-commands to run them"
         wrong.append(f"{path}: {told}")
-    spoken = protocols().get(scenario.target.protocol)
+    spoken = protocols().get(next(iter(scenario.classes.values())).target.protocol)
     for place, one in enumerate(scenario.events):
-        if one.fault is not None and (scenario.mix or spoken is None or not spoken.needs_url or spoken.grpc):
+        if one.fault is not None and (spoken is None or not spoken.needs_url or spoken.grpc):
             told = "goes to the endpoint's own HTTP address, and this target has none. Use http: {url: ...}"
             wrong.append(f"{scenario.name}:events[{place}].fault: {told}")
     errors += wrong if name is None else document(name).placed(wrong)

@@ -25,6 +25,7 @@ from plimsoll.reports.wording import units
 from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.metrics.indicator import lines_of, short_of
 from plimsoll.slo.objectives.goodput import failing
+from plimsoll.slo.objectives.objective import SPELLS, parse
 
 #: Fewer measured requests than this make no picture.
 ENOUGH = 5
@@ -284,15 +285,17 @@ def broken_chart(report: Report) -> tuple[list[Chart], str]:
 def _broken(report: Report, decides: ObjectiveResult, timeline: Timeline) -> Strip | None:
     """What the objective is about over the run, with its limit."""
     name, told = decides.indicator, report.verdict
-    limits: list[tuple[float, str]] = []
-    if decides.threshold is not None:
-        limits.append((decides.threshold, f"limit {units.limit(decides.threshold, decides.unit)}"))
+    of = (
+        parse(decides.objective).of if decides.statistic in SPELLS else None
+    )  # a spell is one of breaking the inner limit
+    limit = decides.threshold if of is None else of.threshold
+    limits = [] if limit is None else [(limit, f"limit {units.limit(limit, decides.unit)}")]
     if not decides.where:
         if decides.statistic == "ratio" and name == "good" and told.request_objectives:
             name = min(told.request_objectives, key=lambda one: one.met / max(one.n, 1)).indicator
         if name in timeline.bands:
             data = _band(report, timeline, name, timeline.bands[name])
-            return replace(data, limits=limits) if decides.unit == "ns" and limits else data
+            return replace(data, limits=limits, marks=events.marks(report)) if decides.unit == "ns" and limits else data
         if (decides.statistic == "ratio" and name == "error") or decides.statistic == "rate":
             return _rates(timeline)
         if report.server is not None and name in report.server.names:

@@ -59,6 +59,7 @@ def labels_of(records: Records, by: Sequence[str]) -> dict[str, Split]:
     table = records.labels
     known = [] if table is None else [name for name in table.columns if name in table.texts or name == "turn"]
     known = [name for name in known if name not in (AGENT, REGION)]  # the section on agents has these
+    known = [name for name in known if name != "class" or "arm" not in known]  # arms are classes
     found = {label: split(label, records) for label in dict.fromkeys([*by, *known])}
     return {name: one for name, one in found.items() if name in by or 1 < len(one.values) <= FEW}
 

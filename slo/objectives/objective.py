@@ -80,6 +80,9 @@ ACCURACIES = ("exact_match", "token_match", "top1", "wer")
 #: Of these, what each sample alone is right or wrong by: a share with exact bounds. The others are facts about the set.
 ACCURACY_SHARES = ("exact_match", "top1")
 
+#: Statistics that are times of the run, in which another objective was not kept.
+SPELLS = ("recovered", "time_out_of")
+
 #: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad
 #: request.
 LEAST_SHARE = Fraction(1, 10**9)

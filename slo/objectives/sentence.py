@@ -17,7 +17,7 @@ from fractions import Fraction
 from plimsoll.slo.metrics.indicator import catalogue, entries
 from plimsoll.slo.objectives.goodput import entries as entries_of_ratio
 from plimsoll.slo.objectives.goodput import failing
-from plimsoll.slo.objectives.objective import Promise, show
+from plimsoll.slo.objectives.objective import SPELLS, Promise, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
 from plimsoll.slo.statistics.confidence import deciding
 
@@ -107,10 +107,6 @@ def _needs(one: ObjectiveVerdict) -> tuple[bool, float]:
     return one.n == 0, math.inf if one.n_needed is None else one.n_needed / max(one.n, 1)
 
 
-#: Statistics that are times of the run.
-_SPELLS = ("recovered", "time_out_of")
-
-
 def _entries(one: ObjectiveVerdict) -> str:
     if one.entries:
         return one.entries
@@ -189,10 +185,12 @@ def _fact(one: ObjectiveVerdict) -> str:
     """A mean, an extreme, a rate or a pooled share: judged as observed."""
     what, kind = f"{one.n:,} {_entries(one)}", one.objective.statistic or ""
     limit = f"limit {show(one.threshold, one.unit)}"
-    if kind in _SPELLS:
+    if kind in SPELLS:
         low, high = (show(end, "ns") for end in one.interval)
         seen = "not kept again before the end" if math.isinf(one.observed) else show(one.observed, "ns")
-        return f"{seen}, shown to lie between {low} and {high}, limit {show(one.threshold, 'ns')}"
+        if not one.interval[1]:
+            return f"no stretch of {what} broke it, {limit}"
+        return f"{seen}, shown to lie between {low} and {high}, {limit}"
     if kind in ("mean", "max", "min") and _lost(one):
         said = f"{one.failed:,} of {what} {_end(one)}; " if one.failed else ""
         return f"{said}{_statistic(one, kind)}, {limit}"
@@ -232,7 +230,7 @@ def _distant(one: ObjectiveVerdict) -> str:
 def _undecided(one: ObjectiveVerdict) -> str:
     if one.outcome != "INCONCLUSIVE" or math.isnan(one.observed):
         return ""
-    if one.objective.statistic in _SPELLS:
+    if one.objective.statistic in SPELLS:
         return "; the limit lies between these: more requests per second, or a longer run, would decide"
     if one.n_needed is None:  # what is said of the lateness tells what to do
         return "" if one.lateness else "; so near the limit that no number decides it: change the limit"

@@ -153,23 +153,17 @@ class Spells:
             name = one.after or next(iter(self.moments), "")
             if name not in self.moments:
                 there = ", ".join(self.moments) or "nothing"
-                return _nothing(one, f"{name or 'no event'} did not happen in this run: there is {there}")
+                return no_data(one, f"{name or 'no event'} did not happen in this run: there is {there}")
             since = self.moments[name]
-        requests = _of(of, records, self.others)
-        rows = requests.since(since)
-        if not rows.n:
-            return _nothing(one, "no request was due then. Measure for longer")
+        rows = _of(of, records, self.others, since)
         if one not in self.widths:
             made = stretches_of(rows.bad, rows.memory(of.allowed, confidence), of.allowed, confidence)
             self.widths[one] = made.width, made.worth
         found = Stretches(rows.bad.astype(np.int64), *self.widths[one], of.allowed)
         if rows.n < found.width:
             told = f"{rows.n:,} requests came then, and it takes {found.width:,} to see whether they keep {of}"
-            return _nothing(one, f"{told}. Measure for longer", found.width)
-        alpha = float(1 - exact(confidence))
-        if one.statistic == "recovered":
-            return _recovered(one, rows, found, since, alpha)
-        return _out(one, rows, found, alpha)
+            return no_data(one, f"{told}. Measure for longer", found.width)
+        return _verdict(one, rows.due - since, found, float(1 - exact(confidence)))
 
 
 def split(
@@ -197,11 +191,6 @@ class _Requests:
     def n(self) -> int:
         return len(self.row)
 
-    def since(self, at_ns: int) -> _Requests:
-        """Those due from then on."""
-        kept = self.due >= at_ns
-        return _Requests(self.records, self.row[kept], self.due[kept], self.bad[kept], self.over[kept], self.timed)
-
     def memory(self, allowed: Fraction, confidence: sure.Probability) -> Memory:
         """Of those that no broken stretch holds: what is amiss has a memory of its own. None, where these lie so far
         within the limit that a verdict on them would ask for none (``plimsoll.slo.statistics.distance``).
@@ -214,13 +203,14 @@ class _Requests:
             calm[begin : end + first.width] = False
         part = self.records.select(self.row[calm])
         if not len(part):
-            return independent(self.n)
+            return independent(0)
         found = share.series(self.over[calm], np.arange(len(part)), share.course(part)).memory
         far = distance.Distance(np.sort(self.over[calm]), found).reach(float(allowed)) if self.timed else 0.0
         return independent(self.n) if distance.chance(far) <= float(1 - exact(confidence)) else found
 
 
-def _of(of: Objective, records: Records, objectives: Sequence[Objective]) -> _Requests:
+def _of(of: Objective, records: Records, objectives: Sequence[Objective], since: int) -> _Requests:
+    """Those due from then on."""
     part = selected(records, of.where)
     if of.statistic == "ratio":
         good = goodput(part, objectives)
@@ -234,21 +224,8 @@ def _of(of: Objective, records: Records, objectives: Sequence[Objective]) -> _Re
         timed = of.unit in ("ns", "per_s")
     due = part["due_ns"][row]
     order = np.argsort(due, kind="stable")
+    order = order[due[order] >= since]
     return _Requests(part, row[order], due[order], bad[order], times[order], timed)
-
-
-def _nothing(one: Objective, why: str, needed: int | None = 1) -> ObjectiveVerdict:
-    return no_data(one, why, needed, entries="requests")
-
-
-def _recovered(one: Objective, rows: _Requests, found: Stretches, since: int, alpha: float) -> ObjectiveVerdict:
-    seen, p_fail = recovery_of(found, rows.due - since, alpha), 1.0
-    late = rows.due[: len(found.counts)] - since >= one.threshold
-    if late.any():
-        p_fail = found.p_broken(int(found.counts[late].max()))
-    kept = f"{show(seen[0], 'ns')} after" if math.isfinite(seen[0]) else "not"
-    said = f"{kept}, in the {show(float(rows.due[-1] - since), 'ns')} that were seen"
-    return _told(one, rows, found, seen, said, p_fail)
 
 
 def recovery_of(found: Stretches, due: IntArray, alpha: float) -> tuple[float, float, float]:
@@ -265,11 +242,6 @@ def recovery_of(found: Stretches, due: IntArray, alpha: float) -> tuple[float, f
     if not good.all():
         high = max(high, float(at[np.flatnonzero(~good)[-1] + 1]) if good[-1] else math.inf)
     return observed, low, high
-
-
-def _out(one: Objective, rows: _Requests, found: Stretches, alpha: float) -> ObjectiveVerdict:
-    seen = time_out(found, rows.due, alpha)
-    return _told(one, rows, found, seen, f"{show(seen[0], 'ns')} in all", None)
 
 
 def time_out(found: Stretches, due: IntArray, alpha: float) -> tuple[float, float, float]:
@@ -299,15 +271,18 @@ def time_out(found: Stretches, due: IntArray, alpha: float) -> tuple[float, floa
     return observed, min(low, observed), max(high, observed)
 
 
-def _told(
-    one: Objective, rows: _Requests, found: Stretches, seen: tuple[float, float, float], said: str, p_fail: float | None
-) -> ObjectiveVerdict:
-    """``seen``: what was observed, the least and the most that it can have been."""
-    observed, low, high = seen
+def _verdict(one: Objective, due: IntArray, found: Stretches, alpha: float) -> ObjectiveVerdict:
+    """``due``: since what it is counted from."""
+    after, p_fail = one.statistic == "recovered", None
+    observed, low, high = (recovery_of if after else time_out)(found, due, alpha)
+    if after:
+        p_fail = found.p_broken(int(found.counts[due[: len(found.counts)] >= one.threshold].max(initial=0)))
     outcome: Outcome = "PASS" if one.met_by(high) else "INCONCLUSIVE" if one.met_by(low) else "FAIL"
-    of = f"stretches of {found.width:,} requests"
-    detail = f"{said}, by {of}: shown to lie between {show(low, 'ns')} and {show(high, 'ns')}"
-    return ObjectiveVerdict(
-        one, outcome, observed, (low, high), rows.n, 0 if outcome != "INCONCLUSIVE" else None, detail,
-        p_fail=p_fail, entries="requests", failed=0,
-    )  # fmt: skip
+    seen = show(observed, "ns") if math.isfinite(observed) else "not"
+    detail = (
+        f"{seen}, in the {show(float(due[-1]), 'ns')} that were seen, by stretches of {found.width:,} requests: shown "
+        f"to lie between {show(low, 'ns')} and {show(high, 'ns')}"
+    )
+    needed = 0 if outcome != "INCONCLUSIVE" else None
+    more = {"p_fail": p_fail, "entries": "requests", "failed": 0}
+    return ObjectiveVerdict(one, outcome, observed, (low, high), len(due), needed, detail, **more)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records import tables
-from tests.e2e.plimsoll import begin, plimsoll
+from tests.e2e.plimsoll import begin, plimsoll, server
 
 pytestmark = pytest.mark.e2e
 
@@ -132,3 +132,28 @@ def test_a_killed_run_keeps_the_events_that_it_had(tmp_path: Path) -> None:
     assert report["events"][0]["output"] == "hi"
     assert [one["name"] for one in report["phases"]] == ["before", "during", "after"]
     assert {"before", "after"} <= set(report["by"]["phase"])
+
+
+def test_arms_of_one_run_go_to_their_own_targets(tmp_path: Path) -> None:
+    with (
+        server("--model", "scripted", "--ttft", "20ms") as base,
+        server("--model", "scripted", "--ttft", "60ms") as canary,
+    ):
+        path = tmp_path / "arms.yaml"
+        path.write_text(
+            f"kind: server\nparams: {{rate: 50}}\ntarget: {{url: '{base.url}', protocol: openai-chat}}\n"
+            "source: {kind: synthetic_text, prompt_tokens: 8, output_tokens: 2, count: 64}\n"
+            "stop: {min_queries: 1, min_duration: 5s}\n"
+            f"arms: {{base: {{share: 60%}}, canary: {{share: 40%, target: {{url: '{canary.url}'}}}}}}\n"
+            'objectives: ["p50(ttft{arm=base}) <= 20s"]\n'
+        )
+        done = plimsoll("run", str(path), "--out", "run", "--json", cwd=tmp_path)
+        report = json.loads(done.stdout)
+        fast, slower = (report["by"]["arm"][name]["metrics"]["ttft"]["p50"] for name in ("base", "canary"))
+        assert 20_000_000 <= fast < slower
+        assert slower >= 60_000_000
+        n = {name: one["requests"] for name, one in report["by"]["arm"].items()}
+        assert sum(n.values()) == sum(report["counts"]["by_status"].values())
+        assert 0.45 < n["base"] / sum(n.values()) < 0.75
+        both = plimsoll("compare", "run/classes/base", "run/classes/canary", "--json", cwd=tmp_path)
+        assert both.returncode in (0, 1, 3, 4), both.stderr
