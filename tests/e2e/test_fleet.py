@@ -370,3 +370,26 @@ def test_a_server_that_runs_already_can_join() -> None:
         other.kill()
         assert live.ask(2) == [(503, "router")] * 2
         assert live.replicas()["r1"]["state"] == "down"
+
+
+def test_scripted_batches_take_what_their_sum_says_on_a_real_server(tmp_path: Path) -> None:
+    """Eight callers at a static window of eight: every request takes T(8) = 40 + 8 ms; one at a time, T(1) = 41 ms."""
+    seen = {}
+    for callers in (8, 1):
+        flags = ("--service", "40ms+1ms*B", "--window", "static", "--max-batch", str(callers))
+        with server(*flags) as running:
+            target = {"url": running.url, "protocol": "openai-chat", "model": "scripted"}
+            source = {"kind": "synthetic_text", "prompt_tokens": 4, "output_tokens": 1}
+            kind = {
+                "kind": "concurrency",
+                "params": {"concurrency": callers},
+                "stop": {"min_queries": 40, "max_queries": 40, "min_duration": 0},
+            }
+            spec = scenario(running.url, target=target, source=source, warmup=0) | kind
+            (tmp_path / str(callers)).mkdir()
+            run(tmp_path / str(callers), spec)
+            truth = running.truth()
+        spans = sorted(row["due_ns"][0] - row["received_ns"] for row in truth.values())
+        seen[callers] = spans[len(spans) // 2] / 1e6
+    assert 48 <= seen[8] < 70  # the last of the eight has come, and the host has other work
+    assert 41 <= seen[1] < 41.1
