@@ -133,7 +133,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
                 window=config.window,
             )
             counted = partial(service.metrics.batch, "scripted", max_batch=config.max_batch)
-            batches = BatchClock(service.wheel, queue, fixed_ns=times[0], each_ns=times[1], on_batch=counted)
+            batches = BatchClock(service.wheel.at, queue, fixed_ns=times[0], each_ns=times[1], on_batch=counted)
         service.scripted = ScriptedModel(
             service.wheel,
             ttft_ns=config.ttft_ns,

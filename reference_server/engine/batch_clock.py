@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from plimsoll.reference_server.engine.batch_queue import BatchQueue, Place
 from plimsoll.reference_server.values.timetable import Fire
@@ -17,21 +16,20 @@ Told = Callable[[int, int], None]
 """Called with when the first batch of a request began and when its last one is to end, in monotonic nanoseconds."""
 
 
-class Timer(Protocol):
-    """What it needs of a wheel of deadlines."""
-
-    def at(self, due_ns: int, fire: Fire, /) -> object:
-        """Call at that instant, or as soon after it as can be."""
-
-
 class BatchClock:
     """One such device and its queue."""
 
     def __init__(
-        self, timer: Timer, queue: BatchQueue, *, fixed_ns: int, each_ns: int, on_batch: Callable[[int], None]
+        self,
+        at: Callable[[int, Fire], object],
+        queue: BatchQueue,
+        *,
+        fixed_ns: int,
+        each_ns: int,
+        on_batch: Callable[[int], None],
     ) -> None:
-        """``on_batch`` is told the size of each batch."""
-        self._timer = timer
+        """``at`` calls at an instant, as a wheel of deadlines does; ``on_batch`` is told the size of each batch."""
+        self._at = at
         self._fixed_ns = fixed_ns
         self._each_ns = each_ns
         self._on_batch = on_batch
@@ -73,7 +71,7 @@ class BatchClock:
             due_ns = max(due_ns, self._last_ns)  # who came last has filled it
         start_ns = max(due_ns, self._free_ns)
         if start_ns > now_ns:
-            self._timer.at(start_ns, self._at)
+            self._at(start_ns, self._go_on)
             return
         batch = self.queue.take(start_ns)
         end_ns = self._free_ns = start_ns + self._fixed_ns + self._each_ns * batch.n
@@ -85,10 +83,7 @@ class BatchClock:
             self._told[share.place] = told, first_ns
             if share.place.n_left == 0:
                 told(first_ns, end_ns)
-        self._timer.at(end_ns, self._done)
-
-    def _at(self, due_ns: int) -> None:
-        self._go_on(due_ns)
+        self._at(end_ns, self._done)
 
     def _done(self, due_ns: int) -> None:
         self._busy = False
