@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from plimsoll.reference_server.engine.batch_queue import BatchQueue, Place
+from plimsoll.reference_server.engine.batch_queue import BatchQueue, Place, QueueFull, WrongSize
+from plimsoll.reference_server.values.errors import unavailable
 from plimsoll.reference_server.values.timetable import Fire
 
 Told = Callable[[int, int], None]
@@ -49,14 +50,21 @@ class BatchClock:
         return place
 
     async def run(self, n: int, arrived_ns: int) -> tuple[int, int]:
-        """Wait until the last batch of a request has begun: when the first one did, and when the last one ends."""
+        """Wait until the last batch of a request has begun: when the first one did, and when the last one ends.
+
+        Raises RequestError 503 when too many wait.
+        """
         begun: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
 
         def told(start_ns: int, end_ns: int) -> None:
             if not begun.done():
                 begun.set_result((start_ns, end_ns))
 
-        place = self.arrive(n, arrived_ns, told)
+        try:
+            place = self.arrive(n, arrived_ns, told)
+        except (QueueFull, WrongSize) as error:
+            message = str(error) or f"the queue is full: {self.queue.n_waiting} samples wait"
+            raise unavailable(message, "queue_full") from None
         try:
             return await begun
         finally:
