@@ -97,6 +97,8 @@ class ServerConfig:
             yield f"--device {self.device}: unknown. Choose from {', '.join(DEVICES)}"
         if self.service not in SERVICES and batch_times(self.service) is None:
             yield f"--service {self.service}: unknown. Choose from {', '.join(SERVICES)}, or a sum like 5ms+0.6ms*B"
+        elif self.service not in SERVICES and self.slots is not None:
+            yield f"--slots {self.slots}: a batch's time leaves no slots. Set --max-batch, or leave one of the two out"
         if self.batching not in ("continuous", "static"):
             yield f"--batching {self.batching}: unknown. Choose from continuous, static"
         if self.image_side and not presets.SIDES[0] <= self.image_side <= presets.SIDES[1]:
@@ -157,7 +159,7 @@ class ServerConfig:
     def _faults(self) -> Iterator[str]:
         for fault in self.faults:
             try:
-                check_models(parse_fault(fault), self.models)
+                check_models(parse_fault(fault), self.models, batches=self.service not in SERVICES)
             except ConfigError as error:
                 yield str(error)
 

@@ -116,8 +116,7 @@ class Crew:
 
     def _new(self, weight: float, version: str) -> Replica:
         self._n += 1
-        weights = self._config.route.weights
-        weight = weights[self._n - 1] if self._n <= len(weights) else weight
+        weight = dict(enumerate(self._config.route.weights, 1)).get(self._n, weight)
         replica = Replica(f"r{self._n}", weight, version, Breaker(*self._config.breaker))
         self.router.replicas.append(replica)
         return replica

@@ -25,7 +25,7 @@ from plimsoll.reference_server.misfortune.fault import parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults, linger
 from plimsoll.reference_server.misfortune.levers import slots_lever
 from plimsoll.reference_server.seams.truth import Truth
-from plimsoll.reference_server.service.service import ResponseCache, Service
+from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.values.durations import IMPORT, Startup, batch_times
 from plimsoll.reference_server.values.errors import ConfigError
 from plimsoll.reference_server.values.timetable import DeadlineWheel
@@ -59,7 +59,7 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
         version=config.version,
         served_by=config.served_by,
         shelf=Shelf(config.resident),
-        cache=ResponseCache(config.response_cache) if config.response_cache else None,
+        response_cache=config.response_cache,
     )
     http = HttpFrontEnd(service)
     grpc = _grpc(service) if config.grpc_port is not None else None
@@ -133,7 +133,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
                 window=config.window,
             )
             counted = partial(service.metrics.batch, "scripted", max_batch=config.max_batch)
-            batches = BatchClock(service.wheel, queue, fixed_ns=times[0], each_ns=times[1], on_batch=counted)
+            batches = BatchClock(service.wheel.at, queue, fixed_ns=times[0], each_ns=times[1], on_batch=counted)
         service.scripted = ScriptedModel(
             service.wheel,
             ttft_ns=config.ttft_ns,

@@ -229,8 +229,8 @@ ServerPid = Annotated[
     list[int] | None,
     typer.Option(
         metavar="PID",
-        help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable. Default: that of "
-        "the bundled server.",
+        help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable. Default: "
+        "that of the bundled server.",
     ),
 ]
 AllowCommands = Annotated[

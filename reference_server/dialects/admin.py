@@ -151,7 +151,8 @@ def _at_once(fields: Fields) -> bool:
 def _fault(fields: Fields, service: Service) -> Fault:
     try:
         fault = parse_fault(fields.text("fault"))
-        check_models(fault, service.model_names)
+        in_batches = service.scripted is not None and service.scripted.batches is not None
+        check_models(fault, service.model_names, batches=in_batches)
     except ConfigError as error:
         raise _refused(error) from None
     if fault.kind.at_start:

@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
-from plimsoll.reference_server.engine.batch_queue import BatchQueue, Place
+from plimsoll.reference_server.engine.batch_queue import BatchQueue, Place, QueueFull, WrongSize
+from plimsoll.reference_server.values.errors import unavailable
 from plimsoll.reference_server.values.timetable import Fire
 
 Told = Callable[[int, int], None]
 """Called with when the first batch of a request began and when its last one is to end, in monotonic nanoseconds."""
 
 
-class Timer(Protocol):
-    """What it needs of a wheel of deadlines."""
-
-    def at(self, due_ns: int, fire: Fire, /) -> object:
-        """Call at that instant, or as soon after it as can be."""
-
-
 class BatchClock:
     """One such device and its queue."""
 
     def __init__(
-        self, timer: Timer, queue: BatchQueue, *, fixed_ns: int, each_ns: int, on_batch: Callable[[int], None]
+        self,
+        at: Callable[[int, Fire], object],
+        queue: BatchQueue,
+        *,
+        fixed_ns: int,
+        each_ns: int,
+        on_batch: Callable[[int], None],
     ) -> None:
-        """``on_batch`` is told the size of each batch."""
-        self._timer = timer
+        """``at`` calls at an instant, as a wheel of deadlines does; ``on_batch`` is told the size of each batch."""
+        self._at = at
         self._fixed_ns = fixed_ns
         self._each_ns = each_ns
         self._on_batch = on_batch
@@ -51,14 +50,21 @@ class BatchClock:
         return place
 
     async def run(self, n: int, arrived_ns: int) -> tuple[int, int]:
-        """Wait until the last batch of a request has begun: when the first one did, and when the last one ends."""
+        """Wait until the last batch of a request has begun: when the first one did, and when the last one ends.
+
+        Raises RequestError 503 when too many wait.
+        """
         begun: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
 
         def told(start_ns: int, end_ns: int) -> None:
             if not begun.done():
                 begun.set_result((start_ns, end_ns))
 
-        place = self.arrive(n, arrived_ns, told)
+        try:
+            place = self.arrive(n, arrived_ns, told)
+        except (QueueFull, WrongSize) as error:
+            message = str(error) or f"the queue is full: {self.queue.n_waiting} samples wait"
+            raise unavailable(message, "queue_full") from None
         try:
             return await begun
         finally:
@@ -73,7 +79,7 @@ class BatchClock:
             due_ns = max(due_ns, self._last_ns)  # who came last has filled it
         start_ns = max(due_ns, self._free_ns)
         if start_ns > now_ns:
-            self._timer.at(start_ns, self._at)
+            self._at(start_ns, self._go_on)
             return
         batch = self.queue.take(start_ns)
         end_ns = self._free_ns = start_ns + self._fixed_ns + self._each_ns * batch.n
@@ -85,10 +91,7 @@ class BatchClock:
             self._told[share.place] = told, first_ns
             if share.place.n_left == 0:
                 told(first_ns, end_ns)
-        self._timer.at(end_ns, self._done)
-
-    def _at(self, due_ns: int) -> None:
-        self._go_on(due_ns)
+        self._at(end_ns, self._done)
 
     def _done(self, due_ns: int) -> None:
         self._busy = False

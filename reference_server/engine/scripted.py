@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from plimsoll.reference_server.engine.batch_clock import BatchClock
-from plimsoll.reference_server.engine.batch_queue import QueueFull, WrongSize
 from plimsoll.reference_server.seams.models import Ask, Finish, Script, Sink
 from plimsoll.reference_server.values.durations import DECODE, INFERENCE, PREFILL, PREPROCESS, QUEUE, Stages
 from plimsoll.reference_server.values.errors import unavailable
@@ -110,6 +109,9 @@ class ScriptedModel:
         ttft_ns = self.ttft_ns if script.ttft_ns is None else script.ttft_ns
         due_ns = time.monotonic_ns() + ttft_ns
         vectors = [self._vector(prompt) for prompt in prompts]
+        if self.batches is not None:
+            begun_ns, due_ns = await self.batches.run(len(prompts), due_ns - ttft_ns)
+            ttft_ns = due_ns - begun_ns
         await self.wheel.sleep_until(due_ns)
         if stages is not None:
             stages.add(INFERENCE, ttft_ns)
@@ -190,10 +192,7 @@ class ScriptedAnswer:
             self._has_slot = True
             self._start_ns = max(self._start_ns, free_ns)
         else:
-            try:
-                self._start_ns, end_ns = await batches.run(self._ask.n_samples, self._start_ns)
-            except (QueueFull, WrongSize) as error:
-                raise unavailable(str(error) or "the queue is full", "queue_full") from None
+            self._start_ns, end_ns = await batches.run(self._ask.n_samples, self._start_ns)
             self._ttft_ns = end_ns - self._start_ns
         stages = self._ask.stages
         waited_ns = self._start_ns - self._ask.row.received_ns

@@ -143,6 +143,8 @@ class Front(asyncio.Protocol):
                 raise BadMessage("its head is too long")
             return False
         head = self._head = Head(bytes(self._input[:end]))
+        if not head.start[0].isalpha() or not head.start[1].isascii():
+            raise BadMessage("its first line is no METHOD PATH")
         self._asked = body_of(head, 0)
         n = self._asked.take(self._input, end)
         self._first = bytes(self._input[end:n])

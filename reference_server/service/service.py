@@ -29,24 +29,6 @@ from plimsoll.reference_server.values.errors import ConfigError, RequestError, t
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 
 
-class ResponseCache:
-    """Whole answers (model, headers of the body, body) by their requests; what was asked for longest ago makes room."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._answers: OrderedDict[bytes, tuple[str, dict[str, str], bytes]] = OrderedDict()
-
-    def get(self, key: bytes) -> tuple[str, dict[str, str], bytes] | None:
-        if key in self._answers:
-            self._answers.move_to_end(key)
-        return self._answers.get(key)
-
-    def keep(self, key: bytes, answer: tuple[str, dict[str, str], bytes]) -> None:
-        self._answers[key] = answer
-        if len(self._answers) > self._limit:
-            self._answers.popitem(last=False)
-
-
 class Canary:
     """The copy, once there is one, and who goes there."""
 
@@ -116,7 +98,10 @@ class Service:
     """Of the models, as answers say it."""
     served_by: str = ""
     """The server's name in a fleet."""
-    cache: ResponseCache | None = None
+    response_cache: int = 0
+    """So many whole answers are kept, ..."""
+    kept: OrderedDict[bytes, tuple[str, dict[str, str], bytes]] = field(default_factory=OrderedDict)
+    """... model, headers of the body and body, by request; the one asked for longest ago is first."""
     shelf: Shelf = field(default_factory=Shelf)
     """Where the models of fixed outputs are."""
     n_in_flight: int = 0

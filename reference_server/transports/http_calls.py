@@ -368,14 +368,15 @@ async def _answer(call: Call, respond: Respond) -> web.StreamResponse:
 
 async def _kept(call: Call, respond: Respond) -> web.StreamResponse:
     """The answer kept of the same request (path and body), in one piece; else a new one, which is kept if good."""
-    cache = call.service.cache
-    if cache is None:
+    answers = call.service.kept
+    if call.service.response_cache == 0:
         return await respond(call)
     key = hashlib.sha256(call.request.path_qs.encode() + b"\0" + call.body).digest()
-    kept = cache.get(key)
+    kept = answers.pop(key, None)
     call.cache = "miss" if kept is None else "hit"
     call.service.metrics.cached(call.cache)
     if kept is not None:
+        answers[key] = kept
         call.row.model, headers, body = kept
         hit = web.Response(body=body, headers=headers)
         await call.send(hit)
@@ -384,7 +385,9 @@ async def _kept(call: Call, respond: Respond) -> web.StreamResponse:
     made = response.body if isinstance(response, web.Response) else b"".join(call.events)
     if response.status == 200 and not call.failed and isinstance(made, bytes) and made:
         headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
-        cache.keep(key, (call.row.model, headers, made))
+        answers[key] = call.row.model, headers, made
+        if len(answers) > call.service.response_cache:
+            answers.popitem(last=False)
     return response
 
 

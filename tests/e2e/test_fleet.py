@@ -370,3 +370,45 @@ def test_a_server_that_runs_already_can_join() -> None:
         other.kill()
         assert live.ask(2) == [(503, "router")] * 2
         assert live.replicas()["r1"]["state"] == "down"
+
+
+def test_scripted_batches_take_what_their_sum_says_on_a_real_server(tmp_path: Path) -> None:
+    """Eight callers at a static window of eight: every request takes T(8) = 40 + 8 ms; one at a time, T(1) = 41 ms."""
+    seen = {}
+    for callers in (8, 1):
+        flags = ("--service", "40ms+1ms*B", "--window", "static", "--max-batch", str(callers))
+        with server(*flags) as running:
+            target = {"url": running.url, "protocol": "openai-chat", "model": "scripted"}
+            source = {"kind": "synthetic_text", "prompt_tokens": 4, "output_tokens": 1}
+            kind = {
+                "kind": "concurrency",
+                "params": {"concurrency": callers},
+                "stop": {"min_queries": 40, "max_queries": 40, "min_duration": 0},
+            }
+            spec = scenario(running.url, target=target, source=source, warmup=0) | kind
+            (tmp_path / str(callers)).mkdir()
+            run(tmp_path / str(callers), spec)
+            truth = running.truth()
+        spans = sorted(row["due_ns"][0] - row["received_ns"] for row in truth.values())
+        seen[callers] = spans[len(spans) // 2] / 1e6
+    assert 48 <= seen[8] < 70  # the last of the eight has come, and the host has other work
+    assert 41 <= seen[1] < 41.1
+
+
+def test_prompts_that_begin_alike_find_their_cache_where_the_route_goes_by_them(tmp_path: Path) -> None:
+    """Four system prompts, two replicas: by turns each has to learn all four, by prefix each its own."""
+    pytest.importorskip("torch", reason="the language model needs torch")
+    share = {}
+    for route in ("round-robin", "prefix-hash"):
+        flags = ("--model", "llm", "--prefix-cache", "--threads", "1", "--route", route)
+        with server("--replicas", "2", *flags) as running:
+            spec = scenario(running.url, kind="single_stream", params={}, warmup=0)
+            spec["target"]["model"] = "llm"
+            spec["stop"] = {"min_queries": 20, "max_queries": 20, "min_duration": 0}
+            prompts = {"unit": "bytes", "count": 20, "output_tokens": 2, "shared": {"groups": 4, "tokens": 256}}
+            (tmp_path / route).mkdir()
+            run(tmp_path / route, spec | {"source": {**spec["source"], **prompts}})
+        whole = json.loads((tmp_path / route / "r" / "report.json").read_text())["prefix_cache"]["whole"]
+        share[route] = whole["cached_share"] / whole["ideal_share"]
+    assert share["prefix-hash"] > 0.9
+    assert share["round-robin"] < share["prefix-hash"] - 0.1
