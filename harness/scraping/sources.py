@@ -206,13 +206,14 @@ def of_json(found: Any) -> dict[Written, float]:
         return values
     if isinstance(found, list) and found and all(isinstance(one, dict) and "n_ctx" in one for one in found):
         values = {}
+        silent = any("next_token" in one and "n_prompt_tokens" not in one for one in found)  # an older release
         for one in found:
             labels = quoted(slot=one.get("id", ""))
             values["llamacpp_slot_n_ctx", labels] = float(one["n_ctx"])
             values["llamacpp_slot_is_processing", labels] = float(bool(one.get("is_processing")))
-            if "n_prompt_tokens" in one:  # not in older releases; what was generated is among them
-                values["llamacpp_slot_tokens", labels] = float(one["n_prompt_tokens"])
-                values["llamacpp_slot_usage", labels] = one["n_prompt_tokens"] / one["n_ctx"]
+            if not silent:  # what was generated is among them; a slot that was never used says nothing of it
+                values["llamacpp_slot_tokens", labels] = float(one.get("n_prompt_tokens", 0))
+                values["llamacpp_slot_usage", labels] = one.get("n_prompt_tokens", 0) / one["n_ctx"]
         return values
     if isinstance(found, list) and all(isinstance(one, dict) and "numActiveRequests" in one for one in found):
         return _iterations(found)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.plimsoll import plimsoll
 from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, metric, run, running, under_load
 
 pytestmark = pytest.mark.e2e
@@ -17,9 +19,15 @@ PROTOCOLS = ["llamacpp-completion", "openai-chat"]
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    python, folder, (port,) = binary("llamaserver"), tmp_path_factory.mktemp("llamaserver"), free_ports(1)
+    with serving(tmp_path_factory.mktemp("llamaserver"), "metrics", "slots") as found:
+        yield found
+
+
+@contextmanager
+def serving(folder: Path, *shown: str) -> Iterator[str]:
+    python, (port,) = binary("llamaserver"), free_ports(1)
     subprocess.run([python, str(SERVERS / "tiny_gguf.py"), "tiny.gguf"], cwd=folder, check=True, timeout=60)
-    command = [python, str(SERVERS / "llama_server.py"), "tiny.gguf", str(port)]
+    command = [python, str(SERVERS / "llama_server.py"), "tiny.gguf", str(port), *shown]
     with running(command, f"http://127.0.0.1:{port}/health", folder):
         yield f"http://127.0.0.1:{port}"
 
@@ -59,3 +67,17 @@ def test_under_load_its_page_its_slots_and_ours_are_one_count(url: str, protocol
     assert 400 / 512 < names["server.kv_usage"]["max"] <= longest / 512
     assert 0 < names["server.itl"]["mean"] < found.records.measured()["done_ns"].max()
     assert 1 <= names["server.batch"]["max"] <= 4
+
+
+def test_what_it_does_not_show_is_named_with_the_flag_that_does(tmp_path: Path) -> None:
+    (folder := tmp_path / "slots").mkdir()
+    with serving(folder, "slots") as url:
+        side = answered(run(tmp_path, url, scenario("openai-chat"), "--server-metrics", "auto")).report["server"]
+    assert set(side["names"]) == {"server.kv_usage"}
+    assert side["absent"]["server.queue"] == "not exposed by llama.cpp (start it with --metrics)"
+    (folder := tmp_path / "none").mkdir()
+    with serving(folder) as url:
+        words = ["run", "--url", url, "--protocol", "openai-chat", "--model", "tiny", "--server-metrics", "auto"]
+        done = plimsoll(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "shows no metrics at any place that is known. Nothing was sent. Start the server with its" in done.stderr

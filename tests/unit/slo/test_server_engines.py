@@ -156,6 +156,12 @@ def test_of_no_iteration_nothing_is_said() -> None:
     }
 
 
+def test_slots_that_were_never_used_are_empty_and_those_of_releases_that_tell_no_tokens_unknown() -> None:
+    fresh, used = {"id": 0, "n_ctx": 512, "is_processing": False}, {"id": 1, "n_ctx": 512, "next_token": []}
+    assert of_json([fresh])["llamacpp_slot_usage", '{slot="0"}'] == 0
+    assert not [family for family, _ in of_json([fresh, used]) if family == "llamacpp_slot_usage"]
+
+
 def test_every_page_is_told_of() -> None:
     assert {path.stem for path in PAGES.glob("*.txt")} == MEANT.keys()
 
