@@ -229,7 +229,7 @@ ServerPid = Annotated[
     list[int] | None,
     typer.Option(
         metavar="PID",
-        help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable. Default: that of "
+        help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable. Default: of "
         "the bundled server.",
     ),
 ]
