@@ -565,7 +565,7 @@ def test_one_model_by_json_and_by_binary_tensors_costs_what_is_on_the_wire(tmp_p
     rows = pq.read_table(tmp_path / "true" / "requests.parquet", columns=["bytes_out"]).to_pydict()
     assert binary_["p50"] in rows["bytes_out"]
     report = seen["true"]
-    (counted,) = [one for one in report["server"]["batches"] if one["source"].endswith(tuple("0123456789"))]
+    (counted,) = report["server"]["batches"]  # its statistics in Triton's way tell of the same batches
     assert counted["exact"]
     samples = sum(high * count for _, high, count in counted["sizes"])
     assert samples >= report["counts"]["ok"]  # and those of the last second of the warm-up
