@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -39,13 +41,14 @@ class BatchSizes:
 
 
 def batch_sizes(served: Served, restarts: Sequence[Restart], last_ns: int) -> tuple[BatchSizes, ...]:
-    """Of every source that counts them."""
-    found = []
-    for name, asked in served.sources.items():
-        mine = [track for track in served.tracks if track.source == name]
-        for sizes in (one for engine in engines().values() for one in engine.sizes):
-            tracks = [one for one in mine if one.family in sizes.families and sizes.label in one.labels]
-            if tracks and len(asked.end_ns):
+    """Of every source that counts them; of two engines at one host the one that ranks first."""
+    found, taken = list[BatchSizes](), dict[str, str]()
+    for engine in engines().values():
+        for sizes, (name, asked) in product(engine.sizes, served.sources.items()):
+            mine = (track for track in served.tracks if track.source == name and track.family in sizes.families)
+            tracks = [track for track in mine if sizes.label in track.labels]
+            host = urlsplit(asked.origin.where).hostname or ""
+            if tracks and len(asked.end_ns) and taken.setdefault(host, engine.name) == engine.name:
                 found.append(_of(name, asked, sizes, tracks, restarts, last_ns))
     return tuple(found)
 

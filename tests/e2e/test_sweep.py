@@ -61,8 +61,10 @@ def test_every_format_has_every_point(swept: Swept) -> None:
     with (folder / "points.csv").open() as file:
         found = list(csv.DictReader(file))
     assert [row["rate"] for row in found] == ["8", "200", "400", "800"]
-    # Each run has a server of its own, which is ours and so watched; the last load was not run.
-    assert [float(row["max(host.rss)"] or 0) > 10e6 for row in found] == [True, True, True, False]
+    # Each run has a server of its own, which is ours and so watched, once a second: the first one lasts for three, the
+    # others for less than half of one, and the last was not run.
+    assert float(found[0]["max(host.rss)"]) > 10e6
+    assert found[-1]["max(host.rss)"] == ""
     page = (folder / "s/sweep.html").read_text()
     assert "The servers themselves" in page
     assert "knee 8/s" in page

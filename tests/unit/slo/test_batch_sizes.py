@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from plimsoll.harness.scraping.sources import of_json
@@ -44,6 +46,20 @@ def test_buckets_are_counted_between_their_ends_and_over_ranks() -> None:
     )
     assert (one.exact, one.of, one.mean) == (False, "tokens", None)
     assert one.sizes == ((0, 1, 20), (8, 64, 30), (64, float("inf"), 2))
+
+
+def test_two_pages_of_one_server_tell_of_its_batches_once_and_two_servers_twice() -> None:
+    """The engine that ranks first speaks for a host; on another host, or of the same engine, nobody is silenced."""
+    sources = {name: asked(name, 5) for name in ("a", "b", "c")}
+    here = {name: replace(one, origin=replace(one.origin, where="http://h/x")) for name, one in sources.items()}
+    statistics = "triton_statistics_batch_executions"
+    tracks = (
+        track(EXACT, [0, 0, 1, 1, 2], "a", size="1"),
+        track(statistics, [0, 0, 1, 1, 2], "b", size="1"),
+        track(EXACT, [0, 0, 3, 3, 3], "c", size="4"),
+    )
+    assert [one.source for one in batch_sizes(Served(here, tracks), (), 2 * S)] == ["a", "c"]
+    assert sorted(one.source for one in batch_sizes(Served(sources, tracks), (), 2 * S)) == ["a", "b", "c"]
 
 
 def test_over_a_restart_nothing_is_known() -> None:
