@@ -49,9 +49,9 @@ def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[st
     """What objectives tell rows apart by and no row will have."""
     there, errors = scenario.told_apart_by(), []
     known = [*there, *selector.OF_ROWS]
-    moments = happenings.moments_of(scenario)
+    moments, clear = happenings.moments_of(scenario)
     for one in objectives:
-        if one.statistic == "recovered" and (one.after not in moments if one.after else len(moments) != 1):
+        if one.statistic == "recovered" and (one.after not in moments if one.after else not clear):
             what = f"nothing is called {one.after}" if one.after else "the scenario has not one event"
             hint = f"write after, and one of {', '.join(moments)}" if moments else "give the scenario events or phases"
             errors.append(f"{one}: {what}; {hint}")

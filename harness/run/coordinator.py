@@ -264,7 +264,9 @@ class Coordinator:
         self._notice = notice
         self._parts = [Part(job, name, workforce or Crew(), notice) for name in job.classes or [""]]
         self._watchers = tuple(watchers)
-        self._happenings = happenings.Happenings(job.events, job.directory.path, notice)
+        self._happenings = happenings.Happenings(
+            job.events, job.directory.path, notice, bool(job.events) and not job.scenario.phases
+        )
         self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
