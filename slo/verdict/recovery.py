@@ -15,7 +15,7 @@ with W given. docs/evidence/statistics.md has the errors.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -37,6 +37,8 @@ from plimsoll.slo.statistics.share import Course as Along
 _GOOD, _POWER = Fraction(1, 4), Fraction(999, 1000)
 #: A fault in which so many times the allowed share is bad is over before the latest moment as surely as asked for.
 _BROKEN = 2.0
+#: So many stretches from the last broken one on are looked at for its end.
+_AHEAD = 8
 #: A run has at least so many stretches side by side, if the shortest that shows anything leaves room for them.
 _SIDE_BY_SIDE = 3
 
@@ -89,7 +91,7 @@ class Stretches:
         reaches 1 / ``alpha`` in at most ``alpha`` of all runs (Ville); backwards so does that of a small share against
         ``_BROKEN`` times the allowed one, where it was at least as bad before.
         """
-        bad, most = self.bad[first:], float(self.allowed)
+        bad, most = self.bad[first : first + _AHEAD * self.width], float(self.allowed)
         reach = -math.log(alpha) * self.width / self.worth
         worse, small = min(_BROKEN**2 * most, (1 + most) / 2), most * float(_GOOD)
         forward, backward = _evidence(bad, worse, most), _evidence(bad, min(_BROKEN * most, (1 + most) / 2), small)
@@ -248,27 +250,30 @@ def time_out(found: Stretches, due: IntArray, alpha: float) -> tuple[float, floa
     """What was observed, the least and the most of the time, in ns, in which the objective was not kept."""
     broken, (bad, good) = found.broken, found.shown(alpha)
     back = Stretches(found.bad[::-1], found.width, found.worth, found.allowed)
-    n, at = len(due), np.append(due, due[-1]).astype(np.float64)
-    observed = low = high = 0.0
+    n, gaps = len(due), np.diff(due, append=due[-1])
 
     def ends(first: int, last: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """(seen, earliest, latest) of the begin and of the end of what these stretches are in."""
         begun = back.recovered(n - found.width - first, alpha)
         return (n - begun[0], n - begun[2], n - begun[1]), found.recovered(last, alpha)
 
-    for first, last in groups(broken):
-        begin, end = ends(first, last)
-        observed += float(at[end[0]] - at[begin[0]])
-    for first, last in groups(bad):
-        begin, end = ends(first, last)
-        low += max(0.0, float(at[end[1]] - at[begin[2]]))
-    for first, last in groups(~good):
-        edges = [first, last + found.width]
-        if (inside := np.flatnonzero(broken[first : last + 1])).size:
-            begin, end = ends(first + int(inside[0]), first + int(inside[-1]))
-            edges = [min(begin[1], first + found.width - 1), max(end[2], last + 1)]
-        high += float(at[min(edges[1], n)] - at[edges[0]])
-    return observed, min(low, observed), max(high, observed)
+    def widest(first: int, last: int) -> tuple[int, int]:
+        """The requests of stretches that are not shown to keep it which may be in one that breaks it."""
+        if not (inside := np.flatnonzero(broken[first : last + 1])).size:
+            return first, last + found.width
+        begin, end = ends(first + int(inside[0]), first + int(inside[-1]))
+        return min(begin[1], first + found.width - 1), max(end[2], last + 1)
+
+    def length(parts: Iterable[tuple[int, int]]) -> float:
+        """The time that these requests, (first, last + 1), take together."""
+        out = np.zeros(n, np.bool_)
+        for first, last in parts:
+            out[first:last] = True
+        return float(gaps[out].sum())
+
+    observed = length((begin[0], end[0]) for begin, end in (ends(*one) for one in groups(broken)))
+    low = length((begin[2], end[1]) for begin, end in (ends(*one) for one in groups(bad)))
+    return observed, min(low, observed), max(observed, length(widest(*one) for one in groups(~good)))
 
 
 def _verdict(one: Objective, due: IntArray, found: Stretches, alpha: float) -> ObjectiveVerdict:

@@ -104,6 +104,15 @@ def test_time_out_of_an_objective_is_that_of_all_outages(begins: int, took: int,
     assert observed / S == pytest.approx(took + 5, abs=0.3)
 
 
+@given(share=st.floats(0.0, 1.0), seed=st.integers(0, 2**32))
+def test_time_out_of_an_objective_is_never_longer_than_the_run(share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    due = np.sort(rng.integers(0, 100 * S, 3_000))
+    stretches = stretches_of(rng.random(3_000) < share, independent(3_000), Fraction(1, 10), "0.95")
+    observed, low, high = time_out(stretches, due, 0.05)
+    assert 0 <= low <= observed <= high <= due[-1] - due[0]
+
+
 def records_of(bad: np.ndarray, due: np.ndarray) -> Records:
     late = due + np.where(bad, 500_000_000, 50_000_000)
     times = {"due_ns": due, "ready_ns": due, "sent_ns": due, "first_byte_ns": late, "first_token_ns": late}
