@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.blocks.document import Block, Case, Cell, Column, Document, Row, Section, Sentence, Suite, Table
+from plimsoll.reports.blocks.document import Block, Cell, Column, Document, Row, Section, Sentence, Table
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.parts.parts import Number, Result, Text
 from plimsoll.reports.wording import units
@@ -61,7 +61,7 @@ class NeedsPart(BaseModel, frozen=True, extra="forbid"):
     duration_ns: int
 
 
-class CanaryReport(Result):
+class CanaryReport(Result, frozen=True):
     """``canary.json``."""
 
     schema_: str = Field(default=SCHEMA, alias="schema")
@@ -83,18 +83,13 @@ def steps_of(found: Canary) -> list[StepPart]:
     parts = []
     for number, step in enumerate(found.question.steps):
         look = looks.get(number)
-        weighed = () if look is None else look.weighed
-        pair = weighed[0].pair if weighed else None
-        parts.append(
-            StepPart(
-                share=step.share,
-                begin_ns=step.begin_ns,
-                end_ns=step.end_ns,
-                looks=0 if look is None else look.look + 1,
-                requests=(0, 0) if pair is None else (len(pair.base), len(pair.canary)),
-                quantities=[_quantity(one) for one in weighed],
-            )
-        )
+        given = {name: getattr(step, name) for name in ("share", "begin_ns", "end_ns")}
+        if look is None:
+            parts.append(StepPart(**given, looks=0, requests=(0, 0), quantities=[]))
+            continue
+        counts = len(look.weighed[0].pair.base), len(look.weighed[0].pair.canary)
+        quantities = [_quantity(one) for one in look.weighed]
+        parts.append(StepPart(**given, looks=look.look + 1, requests=counts, quantities=quantities))
     return parts
 
 
@@ -114,23 +109,11 @@ def needs_of(found: Canary) -> NeedsPart | None:
 
 
 def _quantity(one: Weighed) -> QuantityPart:
-    base, canary = one.values
-    low, high = one.interval
-    quantity = one.quantity
+    base, canary, low, high = (value if math.isfinite(value) else None for value in (*one.values, *one.interval))
     return QuantityPart(
-        quantity=str(quantity),
-        unit=quantity.unit,
-        scale=quantity.scale,
-        tolerance=one.tolerance,
-        base=_finite(base),
-        canary=_finite(canary),
-        interval=(_finite(low), _finite(high)),
-        outcome=one.outcome,
-    )
-
-
-def _finite(value: float) -> Number:
-    return value if math.isfinite(value) else None
+        quantity=str(one.quantity), unit=one.quantity.unit, scale=one.quantity.scale, tolerance=one.tolerance,
+        base=base, canary=canary, interval=(low, high), outcome=one.outcome,
+    )  # fmt: skip
 
 
 def headline(report: CanaryReport) -> str:
@@ -147,7 +130,7 @@ def headline(report: CanaryReport) -> str:
 def document(report: CanaryReport) -> Document:
     """The whole decision."""
     said, command = headline(report), report.command
-    lines = [(f"{report.outcome}: {said}", "bold"), *((text, "") for text in report.reasons[1:])]
+    lines = [(said, "bold"), *((text, "") for text in report.reasons[1:])]
     if command is not None:
         lines.append((f"the command of this outcome ended with exit code {command.exit}", ""))
     return Document(
@@ -162,7 +145,6 @@ def document(report: CanaryReport) -> Document:
         card_last=True,
         plimsoll=report.plimsoll,
         footer=f"Plimsoll {report.plimsoll}".strip() + f" · {report.schema_}",
-        suites=[Suite(report.name, "plimsoll.canary", _cases(report, said))],
     )
 
 
@@ -184,7 +166,7 @@ def _steps(report: CanaryReport) -> Sequence[Block]:
                 f"{units.percent(step.share)}, look {step.looks}" if place == 0 else "",
                 one.quantity,
                 *(units.human(value, one.unit) for value in (one.base, one.canary)),
-                f"{100 * one.tolerance:g} {'points' if one.scale == 'difference' else '%'}",
+                f"{100 * one.tolerance:g} {'pt' if one.scale == 'difference' else '%'}",
                 f"{_effect(one.interval[0], one.scale, '−∞')} to {_effect(one.interval[1], one.scale, '∞')}",
                 Cell(_WORDS[one.outcome], _SIGNS[one.outcome]),
             ]
@@ -201,13 +183,3 @@ def _steps(report: CanaryReport) -> Sequence[Block]:
 
 def _effect(value: Number, scale: Literal["ratio", "difference"], bound: str) -> str:
     return bound if value is None else signed(scale, float(value))
-
-
-def _cases(report: CanaryReport, said: str) -> list[Case]:
-    sign = _SIGNS.get(report.outcome, report.outcome)
-    return [Case(report.name, report.outcome, said, as_of=sign)]
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON schema of ``canary.json``."""
-    return {**CanaryReport.model_json_schema(by_alias=True, mode="serialization"), "$id": SCHEMA}

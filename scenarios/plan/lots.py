@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from plimsoll.scenarios.plan.plan import IntArray, Plan, first_of_session
+from plimsoll.scenarios.plan.plan import Plan, first_of_session
 from plimsoll.scenarios.plan.seeds import child, mixed
 from plimsoll.scenarios.text.fields import STRICT, Duration, format_duration, parse_duration
 
@@ -47,7 +48,7 @@ class Dealer:
             self._next += len(rows)
             yield replace(found, query_id=number, after=after, check=False)
 
-    def _mine(self, piece: Plan) -> IntArray:
+    def _mine(self, piece: Plan) -> npt.NDArray[np.bool_]:
         first = first_of_session(piece)
         draw = mixed(self._key, piece.query_id[first]) / 2.0**64
         step = np.maximum(np.searchsorted(self._from, piece.due_ns[first], side="right") - 1, 0)

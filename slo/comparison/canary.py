@@ -59,6 +59,10 @@ class Side:
     values: FloatArray
     due_ns: IntArray
     memory: Memory
+    ordered: FloatArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ordered", np.sort(self.values))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -104,28 +108,30 @@ class Pair:
         return self._p(by, alpha, worse=False)
 
     def _p(self, by: float, alpha: Fraction, *, worse: bool) -> float:
+        if not len(self.base) or not len(self.canary):
+            return 1.0
         base, canary = self.marks(by)
+        gap = float(canary.mean() - base.mean()) - (by if self.quantile is None else 0.0)
+        if (gap <= 0) == worse:
+            return 1.0
+        p = self._by_batches(base, canary, gap if worse else -gap, worse=worse)
+        if p > float(alpha):
+            return p
         n, more_n, bad, more = (int(k * self.grown) for k in (len(base), len(canary), base.sum(), canary.sum()))
-        if not n or not more_n:
-            return 1.0
-        if self.quantile is None:
-            arms = [Within(np.empty(0), 1.0, k, of) for k, of in ((bad, n), (more, more_n))]
-            found = of_shares(_SHARE, arms[0], arms[1], alpha)
-            bare = float(not (found.low > by if worse else found.high < by))
-        else:
-            bare = fisher(bad, n, more, more_n) if worse else fisher(more, more_n, bad, n)
-        gap = more / more_n - bad / n - (by if self.quantile is None else 0.0)
-        if bare >= 0.5 or (gap <= 0) == worse:
-            return 1.0
-        return max(bare, self._by_batches(base, canary, gap if worse else -gap, worse=worse))
+        if self.quantile is not None:
+            return max(p, fisher(bad, n, more, more_n) if worse else fisher(more, more_n, bad, n))
+        # A calm stretch has no bad ones in either arm: that few were seen counts as a verdict counts it.
+        design = 1.0 if worse else max(self.base.memory.design, self.canary.memory.design)
+        arms = [Within(np.empty(0), design, k, of) for k, of in ((bad, n), (more, more_n))]
+        found = of_shares(_SHARE, arms[0], arms[1], alpha)
+        return p if (found.low > by if worse else found.high < by) else 1.0
 
     def marks(self, by: float) -> tuple[BoolArray, BoolArray]:
         """Which values of either arm are bad, after ``by`` was taken off the canary's."""
         if self.quantile is None:
             return self.base.values > 0, self.canary.values > 0
-        canary = self.canary.values - by
-        limit = _middle(self.base.values, canary, self.quantile)
-        return self.base.values >= limit, canary >= limit
+        limit = _middle(self.base.ordered, self.canary.ordered - by, self.quantile)
+        return self.base.values >= limit, self.canary.values - by >= limit
 
     def _by_batches(self, base: BoolArray, canary: BoolArray, gap: float, *, worse: bool) -> float:
         """Student's t of a ``gap`` above 0 between the shares of bad values, over batches of equal time."""
@@ -149,20 +155,29 @@ class Pair:
 _SHARE = Quantity("ratio", "error", None, "lower", "ratio")
 
 
-def _middle(base: FloatArray, canary: FloatArray, quantile: float) -> float:
-    """The quantile of both arms together, each with the same weight."""
-    both = np.concatenate([base, canary])
-    weight = np.repeat([0.5 / len(base), 0.5 / len(canary)], [len(base), len(canary)])
-    order = np.argsort(both, kind="stable")
-    place = int(np.searchsorted(np.cumsum(weight[order]), quantile, side="left"))
-    return float(both[order[min(place, len(both) - 1)]])
+def _middle(one: FloatArray, other: FloatArray, quantile: float) -> float:
+    """The quantile of both ascending arms together, each with the same weight."""
+
+    def first(mine: FloatArray, others: FloatArray) -> float:
+        """The least of mine at or below which so many of both are; infinite for none."""
+        low, high = 0, len(mine)
+        while low < high:
+            middle = (low + high) // 2
+            value = mine[middle]
+            below = np.searchsorted(mine, value, "right") / len(mine) + np.searchsorted(others, value, "right") / len(
+                others
+            )
+            low, high = (low, middle) if below >= 2 * quantile else (middle + 1, high)
+        return float(mine[low]) if low < len(mine) else math.inf
+
+    return min(first(one, other), first(other, one))
 
 
 def _excess(marks: BoolArray, side: Side, edges: FloatArray) -> FloatArray:
     """Bad values of each batch beyond its share of them, as a part of all values."""
-    batch = np.searchsorted(edges, side.due_ns, side="right")
-    n, bad = (np.bincount(batch, of, len(edges) + 1) for of in (None, marks))
-    found: FloatArray = (bad - marks.mean() * n) / len(marks)
+    places = np.concatenate([[0], np.searchsorted(side.due_ns, edges), [len(marks)]])
+    bad = np.diff(np.concatenate([[0], np.cumsum(marks)])[places])
+    found: FloatArray = (bad - marks.mean() * np.diff(places)) / len(marks)
     return found
 
 
@@ -227,7 +242,7 @@ class Weighed:
         if self.pair.quantile is None:
             share_ = float(side.values.mean())
             return share_ if self.quantity.better == "lower" else 1 - share_
-        found = quantile(np.sort(side.values), Fraction(self.pair.quantile).limit_denominator(10**9))
+        found = quantile(side.ordered, Fraction(self.pair.quantile).limit_denominator(10**9))
         return back(found, found, self.quantity)[0]
 
     @property
@@ -330,12 +345,14 @@ def _pair(one: Quantity, arms: Sequence[Records], limits_: Sequence[Objective]) 
             good = goodput(records, limits_)
             fell, row = against(one.indicator, records, good.good)
             # Limits on times have values, which show a memory where the few bad ones can't.
-            seen: FloatArray = good.severity[row] if one.indicator == "good" and good.attainment else fell * 1.0
+            seen: FloatArray = (
+                good.severity[row] if one.indicator == "good" and good.attainment else fell.astype(np.float64)
+            )
         else:
             measured = measure(catalogue()[one.indicator], records)
             seen, row = np.asarray(measured.values), measured.row
         order = np.argsort(due[row], kind="stable")
-        values = fell[order] * 1.0 if one.quantile is None else worse(seen[order], one)
+        values = fell[order].astype(np.float64) if one.quantile is None else worse(seen[order], one)
         memory = of_ranks(ranks(seen[order]), share.course(records).in_flight)
         sides.append(Side(values, due[row][order], memory))
     least = None if one.quantile is None else float(one.quantile if one.better == "lower" else 1 - one.quantile)

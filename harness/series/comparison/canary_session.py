@@ -8,6 +8,7 @@ what ended the run can't differ. Here is what runs, ends early and says so; ``pl
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective_verdict import judge_objective
 from plimsoll.slo.objectives.selector import Condition, selected
+from plimsoll.slo.objectives.sentence import named
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import share
@@ -146,7 +148,7 @@ def canary(wanted: Wanted, session: Session) -> int:
     asked = _quantities(wanted.metrics, errors)
     errors += [text for name, command in wanted.commands.items() for text in _unreadable(name, command)]
     found = _scenario(wanted, steps, errors)
-    if found is None:
+    if found is None or not steps:
         raise HarnessFault(errors)
     prepared = prepare(found, wanted.load, wanted.asked, [], session.out, found=errors)
     target, promises = prepared.job.classes[BASE].target, prepared.promises
@@ -197,9 +199,15 @@ def _decided(
         return "INTERRUPTED", ["stopped by the user before it was decided"]
     if others := [check.detail for check in broken if check.cause != "endpoint"]:
         return "INVALID", others
-    lost = [check.detail for check in broken if check.name == "steady" and CANARY in check.detail.partition(":")[0]]
-    if lost and not any(check.name == "steady" and BASE in check.detail.partition(":")[0] for check in broken):
-        return "ABORT", [f"the canary did not keep up, and the base did: {lost[0]}"]
+    lost = {
+        check.detail.partition(":")[0].removeprefix("class "): check.detail
+        for check in broken
+        if check.name == "steady"
+    }
+    if CANARY in lost and BASE in lost:
+        return "INVALID", ["neither arm kept up: what was compared are two queues that grow. Lower the rate"]
+    if CANARY in lost:
+        return "ABORT", [f"the canary did not keep up, and the base did: {lost[CANARY]}"]
     if found.outcome != "PROMOTE":
         return "INCONCLUSIVE", [_why(found.last[-1], found.question, "open") if found.last else "no look was taken"]
     whole = [step for step in found.question.steps if step.share == 1]
@@ -214,7 +222,7 @@ def _failed(rows: Records, promises: Promises) -> list[str]:
     good, along = goodput(rows, promises.objectives), share.course(rows)
     run = [one for one in promises.objectives if one.scope == "run" and one.of_all and not one.of_server]
     judged = [judge_objective(one, rows, good, promises.confidence, along) for one in run]
-    return [f"with all of the load {one.objective}: {one.reason}" for one in judged if one.outcome == "FAIL"]
+    return [f"with all of the load {named(one)}" for one in judged if one.outcome == "FAIL"]
 
 
 def _why(look: Look, question: Question, word: str) -> str:
@@ -230,13 +238,9 @@ def _ran(command: str, said: documents.CanaryReport) -> documents.CommandPart:
     tell(f"{said.outcome}: running the command of this outcome ...")
     known = {**os.environ, "PLIMSOLL_OUTCOME": said.outcome, "PLIMSOLL_RUN": said.run}
     done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=known,
-        check=False,
-    )
+        ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=known, check=False,
+    )  # fmt: skip
     output = redact(done.stdout.decode("utf-8", "replace").strip()[-_TAIL:])
     if done.returncode:
         tell(f"error: --{said.outcome.lower()}: the command ended with exit code {done.returncode}: {output[-200:]}")
@@ -244,26 +248,18 @@ def _ran(command: str, said: documents.CanaryReport) -> documents.CommandPart:
 
 
 def _steps(text: str, step_ns: int, errors: list[str]) -> tuple[Step, ...]:
-    shares = []
-    for one in text.split(","):
-        try:
-            share_ = float(one.strip().removesuffix("%")) / 100
-        except ValueError:
-            share_ = 0.0
-        if not 0 < share_ <= 1 or not one.strip().endswith("%"):
-            errors.append(f"--steps: {one.strip()!r} is no share of the queries. Write --steps 5%,25%,50%")
-        shares.append(share_)
-    if sorted(set(shares)) != shares:
-        errors.append(f"--steps: {text} does not rise from step to step. Write the smallest share first: 5%,25%,50%")
-    if shares == [1.0]:
-        errors.append("--steps: with 100% alone there is no base to compare with. Begin with less: 10%,100%")
+    if not re.fullmatch(r"\s*\d+(\.\d+)?%(\s*,\s*\d+(\.\d+)?%)*\s*", text):
+        errors.append(f"--steps: {text!r} is no list of shares. Write --steps 5%,25%,50%")
+        return ()
+    shares = [float(one.strip()[:-1]) / 100 for one in text.split(",")]
+    if sorted(set(shares)) != shares or not 0 < shares[0] < 1 or shares[-1] > 1:
+        errors.append(f"--steps: {text} does not rise from above 0% to below or at 100%. Write it like 5%,25%,50%")
     return tuple(Step(one, place * step_ns, (place + 1) * step_ns) for place, one in enumerate(shares))
 
 
 def _unreadable(name: str, command: str) -> list[str]:
-    parsed = subprocess.run(["/bin/sh", "-n", "-c", command], capture_output=True, text=True, check=False)
-    flag = f"--{name.lower()}"
-    return [f"{flag}: /bin/sh can't read the command. Correct it"] if parsed.returncode else []
+    parsed = subprocess.run(["/bin/sh", "-n", "-c", command], capture_output=True, check=False)
+    return [f"--{name.lower()}: /bin/sh can't read the command. Correct it"] if parsed.returncode else []
 
 
 def _scenario(wanted: Wanted, steps: Sequence[Step], errors: list[str]) -> Document | None:
@@ -274,26 +270,24 @@ def _scenario(wanted: Wanted, steps: Sequence[Step], errors: list[str]) -> Docum
         errors += fault.errors
         return None
     assert found is not None  # it has a name
-    given = found.get("arms")
-    arms: dict[str, Any] = {BASE: {}, CANARY: {}}
-    if isinstance(given, Mapping):
-        if set(given) != set(arms) or not all(isinstance(one, Mapping) for one in given.values()):
-            errors.append(f"{found.where}: arms: a canary has the arms base and canary, and no other. Call them so")
-        else:
-            arms = {name: dict(one) for name, one in given.items()}
+    arms = found.get("arms") or {BASE: {}, CANARY: {}}
+    if not isinstance(arms, dict) or set(arms) != {BASE, CANARY}:
+        errors.append(f"{found.where}: arms: a canary has the arms base and canary, and no other. Call them so")
+        return None
     for name, url in ((BASE, wanted.url), (CANARY, wanted.canary)):
-        target = arms[name].get("target")
-        arms[name]["target"] = {**(target if isinstance(target, Mapping) else {}), **({"url": url} if url else {})}
-        if name == CANARY and "url" not in arms[name]["target"]:
+        arm = arms[name] if isinstance(arms[name], dict) else {}
+        target = {**(arm.get("target") or {}), **({"url": url} if url else {})}
+        if name == CANARY and "url" not in target:
             errors.append(
                 "--canary: where is it? Give its URL, or arms: {canary: {target: {url: ...}}} in the scenario"
             )
         at = {f"{step.begin_ns}ns": step.share if name == CANARY else 1 - step.share for step in steps}
-        arms[name]["share"] = {time_: f"{100 * part:.10f}%" for time_, part in at.items()}
+        share_ = {since: f"{100 * part:.6f}%" for since, part in at.items()}
+        arms[name] = {**arm, **({"target": target} if target else {}), "share": share_}
     if steps and steps[-1].share == 1 and not (wanted.asked.slo or found.get("objectives")):
         errors.append("--steps: at 100% no base is beside it, so objectives judge it. Give --slo, or end before")
     found["arms"] = arms
-    found["stop"] = {"min_queries": 1, "min_duration": f"{steps[-1].end_ns}ns"}
+    found["stop"] = {"min_queries": 1, "min_duration": f"{len(steps) * wanted.step_ns}ns"}
     if wanted.rate is not None:
         found["params"] = {**(found.get("params") or {}), "rate": wanted.rate}
     return found
