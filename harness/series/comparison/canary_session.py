@@ -7,6 +7,7 @@ what ended the run can't differ. Here is what runs, ends early and says so; ``pl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.generator.segments import read_segment, segment_files
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import result
@@ -54,13 +55,8 @@ from plimsoll.slo.statistics.distribution import exact
 
 FILE = "canary.json"
 BASE, CANARY = "base", "canary"
-_EXIT: Mapping[str, ExitCode] = {
-    "PROMOTE": ExitCode.PASS,
-    "ABORT": ExitCode.FAIL,
-    "INCONCLUSIVE": ExitCode.INCONCLUSIVE,
-    "INVALID": ExitCode.INVALID,
-    "INTERRUPTED": ExitCode.INTERRUPTED,
-}
+_ENDS = {"PROMOTE": ExitCode.PASS, "ABORT": ExitCode.FAIL, "INTERRUPTED": ExitCode.INTERRUPTED}
+_EXIT: Mapping[str, ExitCode] = {**OF_OUTCOME, **_ENDS}
 #: How long after its end a row may take to be in a segment.
 _WRITTEN_NS = 2_000_000_000
 #: So much of the end of what a command said is kept, in characters.
@@ -111,9 +107,8 @@ class Watch(Watcher):
             self.found.take(*(rec.concat(rows) if rows else rec.empty() for rows in self._rows))
             self._rows = [[_due_from(one, self.found.begin_ns) for one in rows] for rows in self._rows]
         outcome = self.found.outcome
-        return (
-            None if outcome is None or (outcome == "PROMOTE" and self._full) else f"the canary's outcome is {outcome}"
-        )
+        goes_on = outcome is None or (outcome == "PROMOTE" and self._full)
+        return None if goes_on else f"the canary's outcome is {outcome}"
 
     def _whole(self, cut_ns: int) -> bool:
         """Every query of the next look has its row, or has had its time."""
@@ -123,7 +118,8 @@ class Watch(Watcher):
         for folder, rows in zip(self._folders, self._rows, strict=True):
             for path in sorted({one for one in segment_files(folder) if one.suffix == ".seg"} - self._read):
                 self._read.add(path)
-                rows.append(_due_from(read_segment(path), self.found.begin_ns))
+                with contextlib.suppress(OSError, ValueError):  # the sealed rows have the last word
+                    rows.append(_due_from(read_segment(path), self.found.begin_ns))
         begun, planned = self._plan.timeline.until([self.found.begin_ns, cut_ns])
         there = sum(_queries(one, cut_ns) for one in self._rows)
         return bool(there >= planned - begun or now_ns > cut_ns + self._timeout_ns + _WRITTEN_NS)
