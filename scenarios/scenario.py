@@ -28,10 +28,9 @@ from pydantic import (
 
 from plimsoll.scenarios.loops import accuracy_plan
 from plimsoll.scenarios.plan.arrival import MAX_QUERIES
-from plimsoll.scenarios.plan.blocks import Blocks, cut
+from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
-from plimsoll.scenarios.plan.lots import Dealer, LotStep, steps_of
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -51,8 +50,6 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
-#: Targets that the queries are dealt to by lot, and what an arm may have of its own.
-ARMS, _OF_ARM = "arms", ("share", "target", "client")
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
 OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix")
 _OF_CLASS = ("kind", "params", "source", "objectives")
@@ -198,9 +195,6 @@ class Scenario(BaseModel):
     degraded: Fallback | None = Field(
         default=None, description="What tells degraded answers: header x-fallback, or body $.model = small-model."
     )
-    lot: tuple[LotStep, ...] = Field(
-        default=(), strict=False, description="Of an arm, as a run writes it down: its part of the draws. Write arms."
-    )
 
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:
@@ -292,7 +286,6 @@ class Scenario(BaseModel):
     def told_apart_by(self) -> dict[str, tuple[str, ...]]:
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
         found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
-        found |= {"arm": tuple(self.mix)} if any(one.lot for one in self.mix.values()) else {}
         for one in self.classes.values():
             names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
             names += OF_CLIENT if one.client is not None else ()
@@ -307,11 +300,7 @@ class Scenario(BaseModel):
 
     def blocks(self, n_samples: int) -> Blocks:
         """The same, in pieces; raises when it is iterated."""
-        pieces = partial(self._pieces, kinds()[self.kind], n_samples)
-        return self._dealt(Blocks(pieces)) if self.lot else Blocks(pieces)
-
-    def _dealt(self, whole: Blocks) -> Blocks:
-        return Blocks(lambda: Dealer(self.lot, self.seed).keep(iter(whole)))
+        return Blocks(partial(self._pieces, kinds()[self.kind], n_samples))
 
     def _pieces(self, kind: Kind, n_samples: int) -> Iterator[Plan]:
         stop = self.stop.stop()
@@ -332,8 +321,7 @@ class Scenario(BaseModel):
             return None
         warmup = Warmup(self.warmup_ns, n_samples, child(self.seed, "warmup"), self.workers, self.seed)
         try:
-            found = kinds()[self.kind].warmup(self.params, warmup)
-            return self._dealt(cut(found) if isinstance(found, Plan) else found) if self.lot and found else found
+            return kinds()[self.kind].warmup(self.params, warmup)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -355,8 +343,6 @@ class Scenario(BaseModel):
         for name in ("labels", "client", "degraded"):  # files of runs without stay as they were
             if found[name] is None:
                 del found[name]
-        if not self.lot:
-            del found["lot"]
         if self.mix:
             found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
             found["mix"] = {name: one._as_class(self) for name, one in self.mix.items()}
@@ -397,8 +383,7 @@ def parse(
     place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
-    read = _parse_arms if ARMS in mapping else _parse_mix if MIX in mapping else _parse_one
-    return read(mapping, place, folder)
+    return (_parse_mix if MIX in mapping else _parse_one)(mapping, place, folder)
 
 
 def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
@@ -422,41 +407,8 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     return reading.result(scenario)
 
 
-def _parse_arms(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
-    """One load whose queries are dealt to several arms by lot: a mix of them, each with its part of the draws."""
-    reading, given = _Reading(place, {"folder": folder}), mapping[ARMS]
-    if not isinstance(given, Mapping) or len(given) < 2 or not all(isinstance(one, Mapping) for one in given.values()):
-        reading.say((ARMS,), "does not name two arms. Write NAME: {share: 20%, target: {url: ...}} for each below it")
-        given = {}
-    reading.not_here(mapping, (MIX,), "does not go with arms. Keep one of them")
-    for name, one in given.items():
-        for key in [key for key in one if key not in _OF_ARM]:
-            reading.say((ARMS, name, key), f"is not of an arm, which has {', '.join(_OF_ARM)}. Write it at the top")
-    lots, wrong = steps_of({name: one.get("share") for name, one in given.items()})
-    for name, text in wrong:
-        reading.say((ARMS, name, "share"), text)
-    alone = {key: value for key, value in mapping.items() if key not in (ARMS, MIX)}
-    try:
-        plain = _parse_one(alone, place, folder)
-        if not plain.open_loop or kinds()[plain.kind].one_query or plain.mode == "accuracy":
-            told = f"kind {plain.kind} as it is has no schedule of queries to deal. Use kind server or replay"
-            reading.say((ARMS,), told)
-    except ScenarioError as error:
-        reading.wrong += [((), text) for text in error.errors]
-    if reading.wrong:
-        return reading.result(None)
-    each = {key: value for key, value in alone.items() if key not in (*OF_RUN, "objectives")}
-    run = {key: value for key, value in alone.items() if key not in each}
-    own = {name: {key: one[key] for key in _OF_ARM[1:] if key in one} for name, one in given.items()}
-    mix = {name: {**over(each, one), "lot": lots[name]} for name, one in own.items()}
-    return _parse_mix({**run, MIX: mix}, place, folder, ARMS)
-
-
-def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None, key: str = MIX) -> Scenario:
-    """A scenario of several classes. What stands at the top, of what a class may say, is each one's that doesn't.
-
-    ``key``: what they are called in the file.
-    """
+def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
+    """A scenario of several classes. What stands at the top, of what a class may say, is each one's that doesn't."""
     reading = _Reading(place, {"folder": folder})
     shared = {key: value for key, value in mapping.items() if key not in (*OF_RUN, *_OF_CLASS)}
     own = ("kind", "params", "source")
@@ -476,13 +428,11 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None, ke
         elif not isinstance(own, Mapping):
             reading.say((MIX, name), "is no mapping. Write kind, params, source and what else the class has below it")
         else:
-            root = 0 if found is None else found.seed
-            # Arms are dealt from one schedule. The others' as files of a run hold it.
-            seed = root if own.get("lot") else child(root, "class", name) >> 1
+            seed = child(0 if found is None else found.seed, "class", name) >> 1  # as files of a run hold it
             try:
                 one = _class_of(own, shared, reading, name)
                 warmup = {"warmup": mapping["warmup"]} if "warmup" in mapping else {}
-                inside = replace(place, below=(key, name), above=frozenset({*shared, *warmup}) - set(own))
+                inside = replace(place, below=(MIX, name), above=frozenset({*shared, *warmup}) - set(own))
                 made = classes[name] = _parse_one({**one, **warmup, "name": name, "seed": seed}, inside, folder)
                 if made.endless and (made.open_loop or kinds()[made.kind].one_query):
                     said = f"others is of a class that has no end of its own, and kind {made.kind} as it is has one"

@@ -112,15 +112,6 @@ def json_schema() -> dict[str, Any]:
             "additionalProperties": False,
         },
     }  # fmt: skip
-    arm = {"share": {"description": "Of the queries: 20%, or from when on which: {0s: 5%, 60s: 25%}."}}
-    arm |= {key: part for key, part in inside.items() if key in ("target", "client")}
-    schema["properties"]["arms"] = {
-        "description": "Targets that the queries are dealt to by lot, by name, together 100 %.",
-        "type": "object", "minProperties": 2,
-        "additionalProperties": {
-            "type": "object", "properties": arm, "required": ["share"], "additionalProperties": False
-        },
-    }  # fmt: skip
     del schema["required"]  # as pydantic knows it
     alone = [{**one, "properties": {**one["properties"], "mix": False}} for one in of_kinds]
     not_here = dict.fromkeys(("kind", "params", "source"), False)

@@ -137,7 +137,6 @@ class Part:
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
         if self.name:
             self.manifest |= {"class": self.name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
-            self.manifest |= {"arm": self.name} if scenario.lot else {}
         try:
             await asyncio.to_thread(originals.leave, job.directory.path, scenario)
         except OSError as error:

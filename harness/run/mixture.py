@@ -32,7 +32,6 @@ _OWN = ("process", "frame_interval_ns", "frame_deadline_ns", "slots")
 #: What of a class's manifest is not the run's.
 _ITS = (
     "class",
-    "arm",
     "first_query_id",
     "first_worker",
     "source_samples",
@@ -54,9 +53,7 @@ def _labelled(rows: Records, manifest: Mapping[str, Any], names: tuple[str, ...]
     held = LabelTable(MappingProxyType({}), MappingProxyType({}), n) if rows.labels is None else rows.labels
     column = np.broadcast_to(np.int64(place), n)
     own = _numbered(held.columns, int(manifest["first_query_id"]))
-    told = ("class", "arm") if manifest.get("arm") else ("class",)
-    columns, texts = dict.fromkeys(told, column), dict.fromkeys(told, names)
-    labels = LabelTable(MappingProxyType({**columns, **own}), MappingProxyType({**texts, **held.texts}), n)
+    labels = LabelTable(MappingProxyType({"class": column, **own}), MappingProxyType({"class": names, **held.texts}), n)
     return _moved(rows, int(manifest["first_query_id"]), int(manifest["first_worker"])).labelled(labels)
 
 
@@ -78,10 +75,9 @@ def part(records: Records, manifest: Mapping[str, Any]) -> Records:
     mine = records.select(np.flatnonzero(np.asarray(labels.columns["class"]) == place))
     held = mine.labels
     assert held is not None
-    told = ("class", "arm") if manifest.get("arm") else ("class",)
-    others = {label: held.columns[label] for label in held.columns if label not in told}
+    others = {label: held.columns[label] for label in held.columns if label != "class"}
     others = _numbered(others, -int(manifest["first_query_id"]))
-    texts = {label: texts for label, texts in held.texts.items() if label not in told}
+    texts = {label: texts for label, texts in held.texts.items() if label != "class"}
     left = LabelTable(MappingProxyType(others), MappingProxyType(texts), len(mine)) if others else None
     return _moved(mine, -int(manifest["first_query_id"]), -int(manifest["first_worker"])).labelled(left)
 

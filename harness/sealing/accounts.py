@@ -365,9 +365,7 @@ def _arrivals(scenario: Scenario) -> str:
 
 
 def _arrival_process(scenario: Scenario) -> str | None:
-    """The arrival process whose shape can be tested: only a constant rate has one. Of an arm only Poisson keeps it."""
-    if len(scenario.lot) > 1 or (scenario.lot and _arrivals(scenario) != "poisson"):
-        return None
+    """The arrival process whose shape can be tested: only a constant rate has one."""
     if scenario.frame is not None:
         return "constant"
     rate = scenario.params.model_dump().get("rate")
