@@ -101,6 +101,10 @@ class LiveView(Watcher):
         """One worker's status line, handed to the server's thread."""
         self._server.post(self._shown.state.heard, worker, message, self._now_ns())
 
+    def happened(self, event: Mapping[str, Any]) -> None:
+        """An event of the scenario began, or ended."""
+        self._server.post(self._shown.state.happened, event)
+
     def end(self) -> None:
         """The last picture is known."""
         self._server.post(self._shown.state.end, self._now_ns())

@@ -178,6 +178,7 @@ class LiveState:
         self._intervals: Intervals | None = None
         self._t0_ns = 0
         self._over_ns: int | None = None
+        self._events: dict[str, int] = {}
         self._verdict: VerdictPart | None = None
 
     def begin(self, beginning: Beginning, now_ns: int) -> None:
@@ -210,6 +211,10 @@ class LiveState:
         for index, ((n, bad), (n_before, bad_before)) in enumerate(zip(counted, self._counted, strict=True)):
             here.judged(index, n - n_before, bad - bad_before)
         self._counted = counted
+
+    def happened(self, event: Mapping[str, Any]) -> None:
+        """An event of the scenario began, or ended."""
+        self._events[str(event["name"])] = int(event["begun_ns"])
 
     def end(self, now_ns: int) -> None:
         """The last worker is done or dead: the picture stays as it is."""
@@ -253,6 +258,7 @@ class LiveState:
             unfollowed=self._unfollowed,
             intervals=series,
             verdict=self._verdict,
+            events=dict(self._events),
             spreads={name: dict(bins) for name, bins in self._totals.spreads.items()},
         )
 

@@ -308,6 +308,8 @@ def _of_objective(objective: Objective, load: AnyLoad, confidence: str, given: A
     limit = objective.allowed
     if limit is None:
         note = "judged as observed: any number of requests decides, and says nothing about the endpoint beyond this run"
+        if objective.of is not None:
+            note = "judged by stretches of requests: the more there are a second, the finer (docs/guide/events.md)"
         return Need(str(objective), "as observed", note=note)
     found = sample(limit, confidence, given.bad_share, given.power, given.design_effect)
     indicator = catalogue().get(objective.indicator)

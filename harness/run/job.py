@@ -20,7 +20,7 @@ from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
 from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
-from plimsoll.harness.run import bundled, mixture, rundir
+from plimsoll.harness.run import bundled, happenings, mixture, rundir
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
 from plimsoll.harness.run.promises import Asked, Promises, about, of_scenario, read_promises, undivided
@@ -31,6 +31,7 @@ from plimsoll.harness.secrecy.secrets import (
     Headers,
     option_headers,
     public_command,
+    public_shell,
     public_value,
     query_values,
     resolve,
@@ -101,11 +102,13 @@ def prepare(
     command: Sequence[str] = (),
     calibrate_tokens: bool = False,
     found: Sequence[str] = (),
+    allow_commands: bool = False,
 ) -> Prepared:
     """Check everything and make the run directory. Raises HarnessFault with every error found.
 
     ``slo``: what to judge against, or just the ``--slo`` texts; ``calibrate_tokens``: lengths are to be the endpoint's;
-    ``found``: what is wrong with the flags that are not of the scenario.
+    ``found``: what is wrong with the flags that are not of the scenario; ``allow_commands``: events of a scenario that
+    a run directory holds may run commands.
     """
     all_at_once([tried, sections])  # a broken plug-in that judges or reports is told of before anything is sent
     asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
@@ -131,12 +134,13 @@ def prepare(
         if not asked.any_objective:
             promises, problems = of_scenario(scenario.name, promised(scenario), asked)
             errors += [*problems, *_undivided(scenario)]
-        errors += check_accuracy(scenario, promises.objectives)
         errors += [
+            *check_accuracy(scenario, promises.objectives),
             *check_labels(scenario, promises.objectives),
             *([] if asked.served else _unasked(promises.objectives)),
             *_check_budget(scenario),
         ]
+        events = _events(scenario, scenario_name, allow_commands, errors)
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
             errors += _lined(_at_class(problems, scenario.name, name), scenario.name, scenario_name, flags)
@@ -147,9 +151,29 @@ def prepare(
             errors += [text.replace(": ", f": class {name}: ", 1) if name else text for text in problems]
     if errors or scenario is None or len(targets) < len(scenario.classes):
         raise HarnessFault(list(dict.fromkeys(errors)))
-    directory = rundir.create(out or default_out(scenario.name))
-    job = replace(_job(scenario, targets, directory, command or sys.argv), calibrate_tokens=calibrate_tokens)
-    return Prepared(job, promises, outputs)
+    job = _job(scenario, targets, rundir.create(out or default_out(scenario.name)), command or sys.argv)
+    return Prepared(replace(job, calibrate_tokens=calibrate_tokens, events=events), promises, outputs)
+
+
+def _events(
+    scenario: Scenario, name: str | Document | None, allowed: bool, errors: list[str]
+) -> tuple[happenings.Event, ...]:
+    """The events of a scenario, ready. Whose file lies in a run directory wrote it there: its commands are run for who
+    says so.
+    """
+    found, wrong = happenings.prepared(scenario, scenario.name)
+    path = None if name is None else document(name).path
+    own = path is not None and any((path.parent / held).is_file() for held in ("manifest.json", rundir.BEGUN))
+    if own and not allowed and any(one.command for one in found):
+        told = "is a run's own copy, and its events run commands. Read them, and add --allow-commands to run them"
+        wrong.append(f"{path}: {told}")
+    spoken = protocols().get(next(iter(scenario.classes.values())).target.protocol)
+    for place, one in enumerate(scenario.events):
+        if one.fault is not None and (spoken is None or not spoken.needs_url or spoken.grpc):
+            told = "goes to the endpoint's own HTTP address, and this target has none. Use http: {url: ...}"
+            wrong.append(f"{scenario.name}:events[{place}].fault: {told}")
+    errors += wrong if name is None else document(name).placed(wrong)
+    return found
 
 
 def _check_budget(scenario: Scenario) -> list[str]:
@@ -167,16 +191,20 @@ def _unasked(objectives: Sequence[Objective]) -> list[str]:
 
 
 def promised(scenario: Scenario) -> list[str]:
-    """The objectives of a scenario, those of its classes about each class alone. What can't be read stays as it is."""
-    return [
-        *scenario.objectives,
-        *(part for name, one in scenario.mix.items() for text in one.objectives for part in about(text, name)),
-    ]
+    """The objectives of a scenario, those of its classes and phases about each of them alone. What can't be read stays
+    as it is.
+    """
+    parts = [("class", name, one.objectives) for name, one in scenario.mix.items()]
+    parts += [("phase", name, one.objectives) for name, one in scenario.phases.items()]
+    own = (part for label, name, texts in parts for text in texts for part in about(text, name, label))
+    return [*scenario.objectives, *own]
 
 
 def _undivided(scenario: Scenario) -> list[str]:
-    parts = [(name, text) for name, one in scenario.mix.items() for text in one.objectives]
-    return [f"{scenario.name}:{said}" for name, text in parts for said in undivided(name, text)]
+    parts = [(f"mix.{name}", f"class={name}", text) for name, one in scenario.mix.items() for text in one.objectives]
+    parts += [(f"phases.{name}", f"phase={name}", text) for name, one in scenario.phases.items()
+              for text in one.objectives]  # fmt: skip
+    return [f"{scenario.name}:{said}" for one in parts for said in undivided(*one)]
 
 
 def _at_class(errors: Sequence[str], where: str, name: str) -> list[str]:
@@ -284,6 +312,11 @@ def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
 
 def _masked(plain: Mapping[str, Any], hidden: Redactor) -> dict[str, Any]:
     mapping: dict[str, Any] = hidden.masked(plain)
+    for one in mapping.get("events", ()):
+        one["run"] = one["run"] and public_shell(one["run"])
+        if one["http"]:
+            headers = {name: public_value(name, text) for name, text in one["http"]["headers"].items()}
+            one["http"] |= {"url": public_shell(one["http"]["url"]), "headers": headers}
     # Our own words, whatever a key is called.
     mapping |= {name: plain[name] for name in ("kind", "mode", "params") if name in plain}
     target, options = mapping["target"], mapping["target"].get("options") or {}
@@ -574,7 +607,12 @@ def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[st
     """What objectives tell rows apart by and no row will have."""
     there, errors = scenario.told_apart_by(), []
     known = [*there, *selector.OF_ROWS]
+    moments = happenings.moments_of(scenario)
     for one in objectives:
+        if one.statistic == "recovered" and (one.after not in moments if one.after else len(moments) != 1):
+            what = f"nothing is called {one.after}" if one.after else "the scenario has not one event"
+            hint = f"write after, and one of {', '.join(moments)}" if moments else "give the scenario events or phases"
+            errors.append(f"{one}: {what}; {hint}")
         told, key = _SAID_BY.get(one.indicator, ("", ""))
         if told and told not in there and (one.statistic == "ratio" or told == "barge_in"):
             errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
@@ -582,7 +620,7 @@ def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[st
             if label not in (*known, AGENT, REGION):  # where one host sends, harness/series/one_run.py says so
                 hint = f"There are {', '.join(sorted(known))}"
                 errors.append(f"{one}: no row of this run has the label {label}. {hint}, or what labels names")
-        for part in one.where:
+        for part in (one.of or one).where:
             wrong = [value for value in part.values if value not in there.get(part.label, (value,)) and value]
             if wrong and there.get(part.label) and part.operator in ("=", "!="):
                 errors.append(f"{one}: {part.label} is {', '.join(there[part.label])}, and never {', '.join(wrong)}")

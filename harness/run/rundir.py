@@ -159,7 +159,7 @@ def seal(
     parts = [records for member in members for records in member.segments]
     share, width = plan_file.Share.of(manifest), max(1, pieces.extent().widest)
     mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
-    known = Known(mine, payloads, width, source)
+    known = Known(mine, payloads, width, source, manifest.get("phases") or ())
     gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])
     missing = Missing(mine, members, gathered, t0_ns, dealing, shards)

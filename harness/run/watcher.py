@@ -58,6 +58,10 @@ class Watcher(Protocol):
         """
         return
 
+    def happened(self, event: Mapping[str, Any]) -> None:
+        """An event of the scenario began, or ended: as ``plimsoll.harness.run.happenings.Done``."""
+        return
+
     def enough(self) -> str | None:
         """Why the run need not go on, if so. Asked after each status line; queries in flight are waited for."""
         return None

@@ -369,4 +369,5 @@ def _arrival_process(scenario: Scenario) -> str | None:
     if scenario.frame is not None:
         return "constant"
     rate = scenario.params.model_dump().get("rate")
-    return _arrivals(scenario) if isinstance(rate, int | float) else None
+    found = _arrivals(scenario) if isinstance(rate, int | float) else None
+    return f"{found}, by lot" if found == "constant" and scenario.lot is not None else found

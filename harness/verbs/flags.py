@@ -231,6 +231,9 @@ ServerPid = Annotated[
         metavar="PID", help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable."
     ),
 ]
+AllowCommands = Annotated[
+    bool, typer.Option("--allow-commands", help="Run the commands of events that a run directory's scenario holds.")
+]
 CalibrateTokens = Annotated[
     bool,
     typer.Option(

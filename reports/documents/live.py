@@ -5,6 +5,7 @@ null is infinite. No verdict rests on any of these numbers: that word comes from
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -166,6 +167,7 @@ class LiveReport(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
     unfollowed: list[str] = Field(default_factory=list)
     intervals: Intervals | None = None
     verdict: VerdictPart | None = None
+    events: dict[str, int] = Field(default_factory=dict, description="when each event began, in ns from t0")
     spreads: dict[str, dict[int, int]] = Field(default_factory=dict, exclude=True)
 
 
@@ -419,6 +421,8 @@ def strips(report: LiveReport) -> list[Chart]:
         data.append(_errors(found))
     names = in_order(found.bands)
     data += [_band(name, found.bands[name], report) for name in names]
+    marks = [(at, name) for name, at in report.events.items()]
+    data = [replace(one, marks=[(at, name * (not i)) for at, name in marks]) for i, one in enumerate(data)]
     return [_draw(one, timeline, last=index == len(data) - 1) for index, one in enumerate(data)]
 
 

@@ -14,6 +14,7 @@ from plimsoll.reports.parts.charts import Band, ByPrompt, Curve, Distribution, H
 from plimsoll.reports.parts.measures import HEARD, LIVE
 from plimsoll.reports.parts.parts import MAX_BUCKETS
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections import events
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
@@ -23,6 +24,7 @@ from plimsoll.reports.svg.strip import Layer, Strip, band_layers, bucket_bounds,
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.metrics.indicator import lines_of, short_of
+from plimsoll.slo.objectives.objective import SPELLS, parse
 
 #: Fewer measured requests than this make no picture.
 ENOUGH = 5
@@ -181,7 +183,7 @@ def timeline_charts(report: Report) -> list[Chart]:
     if timeline.output_tokens_per_s is not None:
         layer = Layer("output tokens/s", "s-tokens", timeline.output_tokens_per_s)
         strips.append(Strip("Output tokens per second", "per_s", [layer]))
-    marks = cut_marks(report.steadiness)
+    marks = [*cut_marks(report.steadiness), *events.marks(report)]
     # The mark goes through all strips, its name stands in the first.
     marked = [
         replace(data, marks=[(at, name if i == 0 else "") for at, name in marks]) for i, data in enumerate(strips)
@@ -230,6 +232,7 @@ def _rates(timeline: Timeline) -> Strip:
         Layer("planned", "s-planned", timeline.planned_per_s, "planned"),
         Layer("sent", "s-sent", timeline.sent_per_s),
         Layer("completed", "s-completed", timeline.completed_per_s),
+        *([Layer("good", "s-good", timeline.good_per_s)] if timeline.good_per_s is not None else []),
     ]
     if not any(timeline.errors_per_s):
         layers = layers[1:]
@@ -265,8 +268,10 @@ def broken_chart(report: Report) -> list[Chart]:
         name = min(told.request_objectives, key=lambda one: one.met / max(one.n, 1)).indicator
     if name in timeline.bands:
         data = _band(report, timeline, name, timeline.bands[name])
-        if decides.unit == "ns" and decides.threshold is not None:
-            data = replace(data, limits=[(decides.threshold, f"limit {units.limit(decides.threshold, 'ns')}")])
+        of = parse(decides.objective).of if decides.statistic in SPELLS else None
+        limit = decides.threshold if of is None else of.threshold
+        if decides.unit == "ns" and limit is not None:
+            data = replace(data, limits=[(limit, f"limit {units.limit(limit, 'ns')}")], marks=events.marks(report))
         return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)]
     if decides.statistic == "ratio" and name == "error":
         return [_strip_chart(replace(_rates(timeline), title=title), timeline, last=True, height=_BROKEN)]

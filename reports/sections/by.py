@@ -23,7 +23,7 @@ from plimsoll.reports.svg.strip import Strip, band_layers, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of, title_of
 from plimsoll.slo.objectives.goodput import per_second
-from plimsoll.slo.objectives.selector import Selector, Split, rows_of, split
+from plimsoll.slo.objectives.selector import PHASE, Selector, Split, rows_of, split
 from plimsoll.slo.records.labels import AGENT, REGION
 from plimsoll.slo.records.records import Records, Status
 
@@ -58,6 +58,7 @@ def labels_of(records: Records, by: Sequence[str]) -> dict[str, Split]:
     table = records.labels
     known = [] if table is None else [name for name in table.columns if name in table.texts or name == "turn"]
     known = [name for name in known if name not in (AGENT, REGION)]  # the section on agents has these
+    known = [name for name in known if name != "class" or "arm" not in known]  # arms are classes
     found = {label: split(label, records) for label in dict.fromkeys([*by, *known])}
     return {name: one for name, one in found.items() if name in by or 1 < len(one.values) <= FEW}
 
@@ -88,7 +89,9 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
         rows = measured.select(among := rows_of(where, measured))  # not kept: parts of a large run are large
         n, ok = len(rows), int(rows.ok.sum())
         tokens = rows["n_out"][rows.ok & (rows["n_out"] >= 0)]
-        bands, due = {}, []
+        bands, due, took_ns = {}, [], span_ns
+        if n and any(one.label == PHASE for one in where):
+            took_ns = int(rows["done_ns"].max()) - int(rows["due_ns"].min())
         if drawn and n:
             values, at = measure(catalogue()[drawn], rows, judged=True), buckets.index(rows["due_ns"])
             bands, due = (
@@ -100,8 +103,8 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
             failed=n - ok,
             refused=int((rows["status"] == Status.REFUSED).sum()),
             good=float(good[among].mean()) if n else None,
-            requests_per_s=_rounded(per_second(ok, span_ns)),
-            output_tokens_per_s=_rounded(per_second(int(tokens.sum()), span_ns)) if len(tokens) else None,
+            requests_per_s=_rounded(per_second(ok, took_ns)),
+            output_tokens_per_s=_rounded(per_second(int(tokens.sum()), took_ns)) if len(tokens) else None,
             metrics=of_group(rows, names),
             due=due,
             bands=bands,

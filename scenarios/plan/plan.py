@@ -173,7 +173,7 @@ class Plan:
             raise ValueError("a closed loop has no list of queries to be dealt.")
         if self.n_queries == 1:
             return self.sample_ix % n
-        first = _first_of_session(self)
+        first = first_of_session(self)
         rows = dealt(first if dealing == "turns" else self.query_id[first], n, dealing)
         return rows if self.n_samples == self.n_queries else np.repeat(rows, np.diff(self.offsets))
 
@@ -254,7 +254,7 @@ def _share(count: int, i: int, n: int) -> int:
     return (count - i + n - 1) // n if count > i else 0
 
 
-def _first_of_session(plan: Plan) -> IntArray:
+def first_of_session(plan: Plan) -> IntArray:
     """The row that decides a row's shard: itself, or that of the query it (in the end) waits for."""
     key = np.arange(plan.n_queries)
     waits = plan.after >= 0

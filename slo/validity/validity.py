@@ -216,6 +216,9 @@ def of_facts(queries: int, rows: int, issued: int, facts: GeneratorFacts) -> lis
     return [*_told(facts), *_clocks(facts), all_sent(rows, issued, facts), *_lasted(queries, facts.elapsed_ns, facts)]
 
 
+_EVENT = "Then this is not the experiment that was asked for: repair the event and run again"
+
+
 def _told(facts: GeneratorFacts) -> list[Check]:
     again = "Correct that and measure again"
 
@@ -235,6 +238,7 @@ def _told(facts: GeneratorFacts) -> list[Check]:
         ),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
+        *([none("events", "events that failed", facts.event_faults, _EVENT, "user")] if facts.event_faults else []),
     ]
 
 

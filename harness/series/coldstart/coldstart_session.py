@@ -33,7 +33,8 @@ from plimsoll.harness.run.judged import conclude, write_report
 from plimsoll.harness.run.readiness import Ready, preflight, wait_ready
 from plimsoll.harness.run.rundir import ATTEMPTS, RunDirectory, Sealed
 from plimsoll.harness.secrecy.redaction import redact
-from plimsoll.harness.series.coldstart.coldstart_flags import Goal, Wanted, public_command
+from plimsoll.harness.secrecy.secrets import public_shell
+from plimsoll.harness.series.coldstart.coldstart_flags import Goal, Wanted
 from plimsoll.harness.series.coldstart.warden import Served
 from plimsoll.harness.series.ledger import Ledger, Session, read_document
 from plimsoll.harness.series.one_run import ALONE, Staff
@@ -469,7 +470,7 @@ def document(wanted: Wanted, ran: Ran) -> ColdstartReport:
     return ColdstartReport(
         outcome=outcome,
         exit_code=int(code),
-        start=public_command(wanted.start),
+        start=public_shell(wanted.start),
         url=wanted.url,
         settings=wanted.settings(),
         wanted=wanted.repeats,

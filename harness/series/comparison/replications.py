@@ -234,7 +234,7 @@ def _measured(
                 quantities,
                 validity,
                 own,
-                run=str(sealed.manifest["run_id"]),
+                run=f"{sealed.manifest['run_id']}{sealed.manifest.get('class', '')}",  # arms of one run are two
                 pair=item.pair,
                 directory=str(item.folder),
                 plan=str(sealed.manifest.get("plan_fingerprint", "")),
