@@ -62,12 +62,9 @@ def test_what_a_canary_cannot_do_is_refused(flags: tuple[str, ...], said: str, t
     assert any(said in text for text in found), found
 
 
-def test_arms_of_other_names_and_closed_loops_are_refused(tmp_path: Path) -> None:
+def test_arms_of_other_names_are_refused(tmp_path: Path) -> None:
     arms = {"old": {"share": "50%"}, "new": {"share": "50%"}}
     assert "has the arms base and canary" in errors(asked(tmp_path, load={**LOAD, "arms": arms}))[-1]
-    closed = {**LOAD, "kind": "concurrency", "params": {"concurrency": 2}}
-    found = errors(asked(tmp_path, "--url", "http://a:1", "--canary", "http://b:1", load=closed))
-    assert any("kind concurrency as it is has no schedule" in text for text in found)
 
 
 def test_an_endpoint_that_is_not_there_is_told_with_its_arm(tmp_path: Path) -> None:
