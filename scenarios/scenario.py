@@ -32,7 +32,7 @@ from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
-from plimsoll.scenarios.plan.lots import by_lot
+from plimsoll.scenarios.plan.lots import bounds_at, by_lot, shares_of
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -141,11 +141,21 @@ class StopSection(BaseModel):
 
 
 class LotSection(BaseModel):
-    """The part of the run's queries that an arm sends: those whose lot, between 0 and 1, lies here."""
+    """The part of the run's queries that an arm sends: those whose lot, between 0 and 1, lies here; of the queries due
+    at or after a time in ``later``, there.
+    """
 
     model_config = STRICT
-    low: float = Field(alias="from", ge=0, lt=1)
-    high: float = Field(alias="to", gt=0, le=1)
+    low: float = Field(alias="from", ge=0, le=1)
+    high: float = Field(alias="to", ge=0, le=1)
+    later: tuple[Annotated[tuple[Duration, float, float], Field(strict=False)], ...] = Field(
+        default=(), strict=False, description="[[60s, 0.75, 1]]: from when on, from, to."
+    )
+
+    @property
+    def parts(self) -> tuple[tuple[int, float, float], ...]:
+        """(from when on, from which lot on, to which), in order of time."""
+        return ((0, self.low, self.high), *sorted(self.later))
 
 
 class Scenario(BaseModel):
@@ -335,7 +345,7 @@ class Scenario(BaseModel):
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:
                 pieces = kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
-                yield from pieces if self.lot is None else by_lot(pieces, self.name, self.lot.low, self.lot.high)
+                yield from pieces if self.lot is None else by_lot(pieces, self.name, self.lot.parts)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -416,24 +426,30 @@ def parse(
 
 def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any], Place]:
     """A mix, each class of which sends by lot its share of the one load. Raises ``ScenarioError``."""
-    arms, at, wrong = mapping["arms"], Fraction(0), list[str]()
+    arms, wrong = mapping["arms"], list[str]()
     if not isinstance(arms, Mapping) or len(arms) < 2 or MIX in mapping:
         wrong.append(place.say(("arms",), f"takes two arms or more, {{base: {{share: 90%}}, ...}}, and no {MIX}"))
         raise ScenarioError(wrong)
     own = {key: mapping[key] for key in ("kind", "params", "source") if key in mapping}
-    classes = {}
+    shares: dict[str, dict[int, Fraction]] = {}
     for name, arm in arms.items():
-        share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(arm.get("share"))) if isinstance(arm, Mapping) else None
-        if share is None or not Fraction(share[1]):
-            wrong.append(place.say(("arms", str(name), "share"), "is no share above 0 %. Write share: 10%"))
-            continue
-        least, at = at, at + Fraction(share[1]) / 100
-        lot = {"from": float(least), "to": float(min(at, Fraction(1)))}
-        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot}
-    if not wrong and at != 1:
-        wrong.append(place.say(("arms",), f"has shares of {float(at * 100):g} % together. Give 100 %"))
+        try:
+            shares[name] = shares_of(arm.get("share") if isinstance(arm, Mapping) else None)
+        except ValueError as error:
+            wrong.append(place.say(("arms", str(name), "share"), str(error)))
+    times = sorted({time for one in shares.values() for time in one})
+    bounds = {time: bounds_at(time, shares) for time in times if not wrong}
+    for time, found in bounds.items():
+        if (total := found[[*arms][-1]][1]) != 1:
+            when = f" from {format_duration(time)} on" if len(times) > 1 else ""
+            wrong.append(place.say(("arms",), f"has shares of {float(total * 100):g} % together{when}. Give 100 %"))
     if wrong:
         raise ScenarioError(wrong)
+    classes = {}
+    for name, arm in arms.items():
+        (low, high), later = bounds[0][name], [[format_duration(t), *map(float, bounds[t][name])] for t in times[1:]]
+        lot = {"from": float(low), "to": float(high), **({"later": later} if later else {})}
+        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot}
     lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
     lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
     made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}

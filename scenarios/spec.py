@@ -112,7 +112,7 @@ def json_schema() -> dict[str, Any]:
             "additionalProperties": False,
         },
     }  # fmt: skip
-    share = {"type": "string", "description": "Of the queries, by lot: 10%."}
+    share = {"type": ["string", "object"], "description": "Of the queries, by lot: 10%, or {0s: 5%, 60s: 25%}."}
     schema["properties"]["arms"] = {
         "description": "One open loop, dealt by lot to several targets: {base: {share: 90%}, canary: {share: 10%}}.",
         "type": "object", "minProperties": 2,

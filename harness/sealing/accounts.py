@@ -370,4 +370,6 @@ def _arrival_process(scenario: Scenario) -> str | None:
         return "constant"
     rate = scenario.params.model_dump().get("rate")
     found = _arrivals(scenario) if isinstance(rate, int | float) else None
+    if scenario.lot is not None and scenario.lot.later:
+        return None  # its share of the rate changes
     return f"{found}, by lot" if found == "constant" and scenario.lot is not None else found

@@ -445,6 +445,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "plimsoll compare --interleave chat.yaml --arm base=http://127.0.0.1:8000 --arm "
             "new=http://127.0.0.1:8001 --out ab",
         ),
+        "canary": (
+            "plimsoll canary chat.yaml --url http://old:8000 --canary http://new:8000 --steps 5%,25%,50% "
+            "--step-time 5m --abort './rollback.sh'",
+        ),
         "coldstart": (
             "plimsoll coldstart --start 'vllm serve m --port 8000' --url http://127.0.0.1:8000 --slo 'ready <= 60s'",
         ),

@@ -95,3 +95,33 @@ def test_a_closed_loop_has_no_queries_to_deal() -> None:
     made = spec.parse({**load, "arms": {"a": {"share": "50%"}, "b": {"share": "50%"}}})
     with pytest.raises(ScenarioError, match="the queries of an open loop"):
         made.mix["a"].build(8)
+
+
+def test_shares_change_with_time_and_an_arm_that_grows_keeps_its_queries() -> None:
+    steps = {"base": {"share": {"0s": "95%", "10s": "50%"}}, "canary": {"share": {"0s": "5%", "10s": "50%"}}}
+    load = {**LOAD, "params": {"rate": 100}, "stop": {"min_queries": 1, "min_duration": "20s"}}
+    whole = spec.parse(load).build(64)
+    made = spec.parse({**load, "arms": steps})
+    base, canary = (one.build(64) for one in made.mix.values())
+    assert np.array_equal(np.sort(np.concatenate([base.due_ns, canary.due_ns])), whole.due_ns)
+    even = spec.parse({**load, "arms": {"base": {"share": "50%"}, "canary": {"share": "50%"}}}).mix["canary"].build(64)
+    small = spec.parse({**load, "arms": {"base": {"share": "95%"}, "canary": {"share": "5%"}}}).mix["canary"].build(64)
+    late = canary.due_ns >= 10_000_000_000
+    assert np.array_equal(canary.due_ns[late], even.due_ns[even.due_ns >= 10_000_000_000])
+    assert np.array_equal(canary.due_ns[~late], small.due_ns[small.due_ns < 10_000_000_000])
+    assert spec.parse(made.to_mapping()).mix["canary"].build(64).fingerprint() == canary.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [
+        ({"5s": "50%"}, "does not say the share from 0s on"),
+        ({"0s": "50%", "10s": "40%"}, "has shares of 90 % together from 10s on. Give 100 %"),
+        ({"0s": "half"}, "is no share above 0 %"),
+        ({"0s": "50%", "soon": "50%"}, "'soon' is not a duration"),
+    ],
+)
+def test_a_wrong_share_of_a_time_is_said(share: dict[str, str], says: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        spec.parse({**LOAD, "arms": {"a": {"share": share}, "b": {"share": "50%"}}})
+    assert any(says in text for text in caught.value.errors), caught.value.errors
