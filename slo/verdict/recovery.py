@@ -110,7 +110,8 @@ class Stretches:
         """How often what is broken by the stretch at ``first`` looks so, if it was over with the request ``place``."""
         forward = self._worse(first)
         far = float(forward.max() - forward[min(max(place - first, 0), len(forward) - 1)])
-        return max(self.p_broken(int(self.counts[first])), math.exp(-far * self.worth / self.width))
+        straddling = max(self.p_broken(int(self.counts[first])), math.exp(-far * self.worth / self.width))
+        return min(straddling, self.p_broken(int(self.counts[place:].max(initial=0))))
 
 
 def _evidence(bad: IntArray, one: float, other: float) -> FloatArray:
