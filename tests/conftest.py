@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import signal
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -28,6 +29,10 @@ settings.register_profile("ci", max_examples=100, deadline=None, suppress_health
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
+
+# A shell without job control starts what runs behind it with SIGINT ignored, and every process that a test interrupts
+# would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: No test may depend on whether, and how, the machine it runs on was calibrated.
 os.environ["PLIMSOLL_CALIBRATION"] = str(Path(__file__).parent / "no-calibration.json")

@@ -179,10 +179,10 @@ def completed(fresh: Report, promises: Promises, kept: Kept) -> Report:
     """
     stored, before = kept.report, [parse(text) for text in kept.promises.get("objectives", ())]
     alike = limits(before) == limits(promises.objectives)
-    drawn, charts = fresh.charts.timeline, stored.charts
-    if drawn is not None and charts.timeline is not None:
-        told = charts.timeline.model_copy(update={"good_per_s": drawn.good_per_s})
-        charts = charts.model_copy(update={"timeline": told})
+    charts = stored.charts
+    if charts.timeline is not None and fresh.charts.timeline is not None:  # goodput is of what is promised now
+        good = {"good_per_s": fresh.charts.timeline.good_per_s}
+        charts = charts.model_copy(update={"timeline": charts.timeline.model_copy(update=good)})
     return fresh.model_copy(
         update={
             "run": fresh.run.model_copy(update={"kept": stored.run.kept}),

@@ -7,8 +7,9 @@ nothing is read here, and ``missing`` reports a file when it is needed.
 
 import glob
 import math
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,13 +92,18 @@ def sampled(keep: str) -> Fraction | None:
     return share if match else None
 
 
-def _known(keep: str) -> str:
-    sampled(keep)
-    return keep
+def refused_by(check: Callable[[str], object]) -> AfterValidator:
+    """Keeps a text as it is written, unless ``check`` raises ValueError for it."""
+
+    def kept(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(kept)
 
 
 #: A pydantic field that says of which requests chunk times and answers stay.
-Keep = Annotated[str, AfterValidator(_known)]
+Keep = Annotated[str, refused_by(sampled)]
 
 
 #: How compressed files begin; no text does.
@@ -106,8 +112,9 @@ _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd", b"\xfd7": "xz"}
 
 def missing(path: Path, where: str, packed: bool = False) -> str | None:
     """The error text when ``path`` is not a readable file, else None; ``packed``: it may be compressed."""
-    if not path.exists():
-        near = sorted(p.name for p in path.parent.iterdir() if p.suffix == path.suffix) if path.parent.is_dir() else []
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
+        there = os.path.isdir(path.parent)  # noqa: PTH112
+        near = sorted(p.name for p in path.parent.iterdir() if p.suffix == path.suffix) if there else []
         hint = f" That folder has: {', '.join(near[:5])}." if near else f" Is {path.parent} the right folder?"
         return f"{where}: {path} does not exist.{hint} Relative paths start at the scenario file's folder."
     try:
@@ -126,7 +133,7 @@ def expanded(names: Iterable[str], where: str) -> tuple[list[Path], list[str]]:
     paths: list[Path] = []
     errors: list[str] = []
     for i, name in enumerate(names):
-        if not glob.has_magic(name) or Path(name).exists():
+        if not glob.has_magic(name) or os.path.exists(name):  # noqa: PTH110 - nor does this raise
             paths.append(Path(name))
             continue
         found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - an absolute pattern, which Path.glob refuses

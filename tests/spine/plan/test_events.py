@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run import happenings
-from plimsoll.harness.run.job import check_labels, prepare, promised
+from plimsoll.harness.run.contradictions import check_labels
+from plimsoll.harness.run.job import prepare, promised
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.spec import ScenarioError

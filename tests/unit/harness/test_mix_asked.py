@@ -50,6 +50,18 @@ def test_what_a_class_cant_promise_alone_is_said_with_the_rest(tmp_path: Path, t
     assert any("nobody" in one for one in refused.value.errors), "all errors at once"
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 5000 + ".yaml", "x" * 5000 + "*.jsonl"])
+def test_a_text_too_long_for_a_name_of_a_file_is_one_error(tmp_path: Path, name: str) -> None:
+    scenario = tmp_path / "m.yaml"
+    source = f"{{type: jsonl, path: {name}}}"
+    scenario.write_text(
+        f"name: m\nmix:\n  chat: {{kind: server, params: {{rate: 1}}, source: {source}, objectives: ['{name}']}}\n"
+    )
+    with pytest.raises(HarnessFault) as refused:
+        check_file(str(scenario))
+    assert refused.value.code == 2
+
+
 def test_an_error_of_several_classes_is_told_once_with_all_of_them() -> None:
     dead, wrong = HarnessFault("no server", ExitCode.UNREACHABLE), HarnessFault(["no server", "no model"])
     found = mixture.fault_of({"chat": dead, "bulk": wrong})
