@@ -425,7 +425,7 @@ def test_every_check_of_the_generator_is_explained() -> None:
     for strict in (False, True):
         seen = validity.assess(records, facts, [objective.parse("p99(ttft) <= 200ms")], strict=strict)
         names |= {check.name for check in seen.checks}
-    closed = validity.GeneratorFacts(open_loop=False, planned=300, slots=(1,))
+    closed = validity.GeneratorFacts(open_loop=False, planned=300, slots=(1,), event_faults=("restart: failed",))
     names |= {check.name for check in validity.assess(records, closed, []).checks}
     failed = validity.GeneratorFacts(open_loop=True, planned=300, event_faults=("deploy: failed",))
     names |= {check.name for check in validity.assess(records, failed, []).checks}

@@ -230,7 +230,7 @@ def _distant(one: ObjectiveVerdict) -> str:
 def _undecided(one: ObjectiveVerdict) -> str:
     if one.outcome != "INCONCLUSIVE" or math.isnan(one.observed):
         return ""
-    if one.objective.statistic in SPELLS:
+    if one.objective.statistic in SPELLS and not one.among:
         return "; the limit lies between these: more requests per second, or a longer run, would decide"
     if one.n_needed is None:  # what is said of the lateness tells what to do
         return "" if one.lateness else "; so near the limit that no number decides it: change the limit"

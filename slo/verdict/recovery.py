@@ -93,14 +93,25 @@ class Stretches:
         """
         bad, most = self.bad[first : first + _AHEAD * self.width], float(self.allowed)
         reach = -math.log(alpha) * self.width / self.worth
-        worse, small = min(_BROKEN**2 * most, (1 + most) / 2), most * float(_GOOD)
-        forward, backward = _evidence(bad, worse, most), _evidence(bad, min(_BROKEN * most, (1 + most) / 2), small)
+        forward = self._worse(first)
+        backward = _evidence(bad, min(_BROKEN * most, (1 + most) / 2), most * float(_GOOD))
         here = bad[: 2 * self.width] * self.allowed.denominator - self.allowed.numerator
         peak = np.append(0, np.cumsum(here))
         seen = int(len(peak) - 1 - np.argmax(peak[::-1]))
-        early = int(np.argmax(forward >= forward[: 2 * self.width].max() - reach))
+        early = int(np.argmax(forward >= forward.max() - reach))
         late = int(np.flatnonzero(backward >= backward.max() - reach)[-1])
         return first + seen, first + min(early, seen), first + max(late, seen)
+
+    def _worse(self, first: int) -> FloatArray:
+        most = float(self.allowed)
+        return _evidence(self.bad[first : first + 2 * self.width - 1], min(_BROKEN**2 * most, (1 + most) / 2), most)
+
+    def p_later(self, first: int, place: int) -> float:
+        """How often what is broken by the stretch at ``first`` looks so, if it was over with the request ``place``."""
+        forward = self._worse(first)
+        far = float(forward.max() - forward[min(max(place - first, 0), len(forward) - 1)])
+        straddling = max(self.p_broken(int(self.counts[first])), math.exp(-far * self.worth / self.width))
+        return min(straddling, self.p_broken(int(self.counts[place:].max(initial=0))))
 
 
 def _evidence(bad: IntArray, one: float, other: float) -> FloatArray:
@@ -280,9 +291,10 @@ def _verdict(one: Objective, due: IntArray, found: Stretches, alpha: float) -> O
     """``due``: since what it is counted from."""
     after, p_fail = one.statistic == "recovered", None
     observed, low, high = (recovery_of if after else time_out)(found, due, alpha)
-    if after:
-        p_fail = found.p_broken(int(found.counts[due[: len(found.counts)] >= one.threshold].max(initial=0)))
     outcome: Outcome = "PASS" if one.met_by(high) else "INCONCLUSIVE" if one.met_by(low) else "FAIL"
+    if after:
+        shown, place = np.flatnonzero(found.shown(alpha)[0]), int(np.searchsorted(due, one.threshold))
+        p_fail = found.p_later(int(shown[-1]), place) if outcome == "FAIL" else 1.0
     seen = show(observed, "ns") if math.isfinite(observed) else "not"
     detail = (
         f"{seen}, in the {show(float(due[-1]), 'ns')} that were seen, by stretches of {found.width:,} requests: shown "

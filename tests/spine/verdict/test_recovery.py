@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.slo.objectives.objective import ObjectiveError, parse
+from plimsoll.slo.objectives.quantified import holm
 from plimsoll.slo.objectives.sentence import sentence
 from plimsoll.slo.records.records import Records, from_columns
 from plimsoll.slo.statistics.memory import independent
@@ -154,6 +155,15 @@ def test_what_has_not_recovered_at_the_end_is_said_and_never_guessed() -> None:
     assert "not kept again before the end" in sentence(one)
     (spells,) = recovery.split([parse("recovered(p95(ttft) <= 200ms) <= 20s")], {"outage": 0})[1]
     assert spells.judge(records_of(bad, due), "0.95")[0].outcome == "FAIL"
+
+
+@given(limit_ms=st.integers(1, 14_000), share=st.floats(0.3, 1.0), seed=st.integers(0, 2**32))
+def test_a_fail_has_the_p_value_that_it_takes_among_other_objectives(limit_ms: int, share: float, seed: int) -> None:
+    (spells,) = recovery.split([parse(f"recovered(p95(ttft) <= 200ms) <= {limit_ms}ms")], {"outage": 0})[1]
+    (one,) = spells.judge(records_of(*planted(50, 10, 20, share, 0.01, seed)), "0.95")
+    assert one.p_fail is not None
+    assert (one.p_fail <= 0.05) == (one.outcome == "FAIL")
+    assert {two.outcome for two in holm([one, one, one], "0.95")} <= {one.outcome, "INCONCLUSIVE"}
 
 
 def test_too_few_requests_are_no_data_and_say_how_many_it_takes() -> None:
