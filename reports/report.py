@@ -32,6 +32,7 @@ from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.sections.by import Group, labels_of, untold
 from plimsoll.reports.sections.client import ClientPart
+from plimsoll.reports.sections.events import EventPart, PhasePart, phases_part
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.hops import Hops
 from plimsoll.reports.sections.loadgen import Mlperf
@@ -117,6 +118,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     prefix_cache: PrefixCache | None = Field(
         default=None, description="prompt tokens that a cache had, and could have had; absent: nobody said"
     )
+    events: list[EventPart] | None = Field(default=None, description="what happened during it; absent: nothing was to")
+    phases: list[PhasePart] | None = Field(default=None, description="its parts in order; absent: it was not divided")
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -129,8 +132,13 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
-        optional = ("agents", "by", "client", "hops", "prefix_cache", "recorded", "server", "sessions", "sections")
+        optional = (
+            "agents", "by", "client", "events", "hops", "phases", "prefix_cache", "recorded", "server", "sessions",
+            "sections",
+        )  # fmt: skip
         absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
+        if self.charts.timeline is not None and self.charts.timeline.good_per_s is None:
+            absent["charts"] = {"timeline": {"good_per_s"}}
         if not self.run.kept:
             absent["run"] = {"kept"}
         return self.model_dump(mode="json", by_alias=True, exclude=absent)
@@ -182,9 +190,10 @@ def build(
         attempts=attempts_part(manifest, verdict.outcome, verdict.reasons),
         warnings=[*notes, *warnings_part(judged, measured.metrics, steady, run.options)],
         confidence=verdict.confidence,
-        charts=_charts(records, measured),
+        charts=_charts(records, measured, judged),
         histograms=dict(measured.histograms),
         cancellation=cancellation_part(judged.cancelled),
+        phases=phases_part(run),
         sections={name: part for name, part in others.items() if part is not None},
         **made,
     )
@@ -208,9 +217,10 @@ def _parts(run: JudgedRun) -> tuple[dict[str, Any], list[str]]:
     return made, notes
 
 
-def _charts(records: Records, measured: Measures) -> Charts:
+def _charts(records: Records, measured: Measures, judged: Judged) -> Charts:
     """The data of every chart; maps are of what is waited for: speech, else the first token, else the answer."""
-    drawn = timeline(without_sounds(records), measured.banded)
+    good = judged.goodput.good if judged.goodput.attainment else None
+    drawn = timeline(without_sounds(records), measured.banded, good)
     name = next((name for name in (*LIVE, *HEARD, "ttft") if name in measured.banded), "latency")
     charts = Charts(curves=dict(measured.curves), distributions=dict(measured.distributions), timeline=drawn)
     if drawn is None or name not in measured.banded:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -31,11 +32,14 @@ from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
+from plimsoll.scenarios.plan.lots import by_lot
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
 from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text import events as happenings
 from plimsoll.scenarios.text.document import Document, ScenarioError
+from plimsoll.scenarios.text.events import EventSection, Name, PhaseSection
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
 from plimsoll.scenarios.text.labels import ALWAYS, OF_CALLERS, OF_CLIENT, Fallback, Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
@@ -51,8 +55,10 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 #: The ``kind`` of a scenario of several classes, which have kinds of their own.
 MIX = "mix"
 #: What a class of a mix may not have: it is the run's. And what of the top of the file it doesn't inherit.
-OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix")
+OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix", "events", "phases")
 _OF_CLASS = ("kind", "params", "source", "objectives")
+#: Keys that no file has where nobody gave them, and what they are then.
+_ABSENT: Mapping[str, Any] = {"labels": None, "lot": None, "client": None, "degraded": None, "events": [], "phases": {}}
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
@@ -134,6 +140,14 @@ class StopSection(BaseModel):
         return Stop(self.min_queries, self.min_duration_ns, self.max_duration_ns, self.max_queries)
 
 
+class LotSection(BaseModel):
+    """The part of the run's queries that an arm sends: those whose lot, between 0 and 1, lies here."""
+
+    model_config = STRICT
+    low: float = Field(alias="from", ge=0, lt=1)
+    high: float = Field(alias="to", gt=0, le=1)
+
+
 class Scenario(BaseModel):
     """One run, described. Made by ``spec.load``, ``spec.parse`` or ``spec.with_flags``."""
 
@@ -188,12 +202,20 @@ class Scenario(BaseModel):
         default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
     )
 
+    lot: LotSection | None = Field(default=None, description="Of a class that is an arm: written by arms.")
+
     labels: Labels | None = Field(
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
     )
 
     degraded: Fallback | None = Field(
         default=None, description="What tells degraded answers: header x-fallback, or body $.model = small-model."
+    )
+    events: tuple[EventSection, ...] = Field(
+        default=(), strict=False, description="What happens during the run: [{at: 30s, name: deploy, run: COMMAND}]."
+    )
+    phases: dict[Name, PhaseSection] = Field(
+        default_factory=dict, description="Parts of the run by name, {spike: {from: 20s, to: 30s}}, instead of events'."
     )
 
     @model_validator(mode="after")
@@ -286,13 +308,16 @@ class Scenario(BaseModel):
     def told_apart_by(self) -> dict[str, tuple[str, ...]]:
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
         found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
+        if self.events or self.phases:
+            found["phase"] = tuple(self.phases) or happenings.phases_of(self.events)
         for one in self.classes.values():
             names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
+            names += ["arm"] if one.lot is not None else []
             names += OF_CLIENT if one.client is not None else ()
             names += ["degraded"] if one.degraded is not None else []
             names += OF_CALLERS if getattr(one.params, "barge_in", None) is not None else ()
             found |= dict.fromkeys(names, ())
-        return found
+        return found | ({"arm": tuple(self.mix)} if "arm" in found else {})
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
@@ -309,7 +334,8 @@ class Scenario(BaseModel):
             if self.mode == "accuracy":
                 yield accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             else:
-                yield from kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
+                pieces = kind.blocks(kind.settled(self.params, self.source_object), stop, n_samples, self.seed)
+                yield from pieces if self.lot is None else by_lot(pieces, self.name, self.lot.low, self.lot.high)
         except ScenarioError:
             raise
         except ValueError as error:
@@ -340,8 +366,8 @@ class Scenario(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """The scenario as its file would say it, with every default; ``parse`` gives an equal one back."""
         found = self.model_dump(mode="json", by_alias=True, exclude={"mix"})
-        for name in ("labels", "client", "degraded"):  # files of runs without stay as they were
-            if found[name] is None:
+        for name, empty in _ABSENT.items():  # files of runs without stay as they were
+            if found[name] == empty:
                 del found[name]
         if self.mix:
             found = {key: value for key, value in found.items() if key not in _OF_CLASS or key == "objectives"}
@@ -383,7 +409,35 @@ def parse(
     place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
+    if "arms" in mapping:
+        mapping, place = _with_arms(mapping, place)
     return (_parse_mix if MIX in mapping else _parse_one)(mapping, place, folder)
+
+
+def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any], Place]:
+    """A mix, each class of which sends by lot its share of the one load. Raises ``ScenarioError``."""
+    arms, at, wrong = mapping["arms"], Fraction(0), list[str]()
+    if not isinstance(arms, Mapping) or len(arms) < 2 or MIX in mapping:
+        wrong.append(place.say(("arms",), f"takes two arms or more, {{base: {{share: 90%}}, ...}}, and no {MIX}"))
+        raise ScenarioError(wrong)
+    own = {key: mapping[key] for key in ("kind", "params", "source") if key in mapping}
+    classes = {}
+    for name, arm in arms.items():
+        share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(arm.get("share"))) if isinstance(arm, Mapping) else None
+        if share is None or not Fraction(share[1]):
+            wrong.append(place.say(("arms", str(name), "share"), "is no share above 0 %. Write share: 10%"))
+            continue
+        least, at = at, at + Fraction(share[1]) / 100
+        lot = {"from": float(least), "to": float(min(at, Fraction(1)))}
+        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot}
+    if not wrong and at != 1:
+        wrong.append(place.say(("arms",), f"has shares of {float(at * 100):g} % together. Give 100 %"))
+    if wrong:
+        raise ScenarioError(wrong)
+    lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
+    lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
+    made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}
+    return made, replace(place, lines=lines)
 
 
 def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:
@@ -400,6 +454,8 @@ def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     elif params is not None and kind.again(params) and isinstance(client := raw.get("client"), Mapping | None):
         whole["client"] = {**(client or {}), "retry": (client or {}).get("retry") or AGAIN}
     scenario = reading.validated(Scenario, whole, ())
+    if scenario is not None:
+        reading.check_events(scenario)
     if scenario is not None and source is not None:
         reading.check_labels(scenario.labels or {}, sources()[getattr(source, "kind")])  # noqa: B009
     if scenario is not None and params is not None:
@@ -416,6 +472,8 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
     run = {key: value for key, value in mapping.items() if key not in own}
     stand_in = {"kind": MIX, "params": _Nothing(), "source": _Nothing()}
     found = reading.validated(Scenario, {**run, **stand_in, "mix": {}}, ())
+    if found is not None:
+        reading.check_events(found)
     given = mapping[MIX]
     if not isinstance(given, Mapping) or not given:
         reading.say((MIX,), "names no classes. Write NAME: {kind: ..., params: {...}, source: {...}} for each below it")
@@ -428,7 +486,9 @@ def _parse_mix(mapping: Mapping[str, Any], place: Place, folder: Path | None) ->
         elif not isinstance(own, Mapping):
             reading.say((MIX, name), "is no mapping. Write kind, params, source and what else the class has below it")
         else:
-            seed = child(0 if found is None else found.seed, "class", name) >> 1  # as files of a run hold it
+            run_seed = 0 if found is None else found.seed
+            # As files of a run hold it; arms send one load.
+            seed = run_seed if "lot" in own else child(run_seed, "class", name) >> 1
             try:
                 one = _class_of(own, shared, reading, name)
                 warmup = {"warmup": mapping["warmup"]} if "warmup" in mapping else {}
@@ -542,6 +602,12 @@ class _Reading:
         for name in of_source(labels) if source.labelled is None else ():
             able = " or ".join(other.name for other in sources().values() if other.labelled is not None)
             self.say(("labels", name), f"source {source.name} has no keys to take it from. Use source {able}")
+
+    def check_events(self, scenario: Scenario) -> None:
+        """Events and phases that overlap, are called alike, or come when nothing is sent any more."""
+        wrong = happenings.mistakes(scenario.events, scenario.phases, scenario.stop.max_duration_ns)
+        for loc, text in wrong:
+            self.say(loc, text)
 
     def check_client(self, scenario: Scenario) -> None:
         """Habits that the rest of the scenario forbids."""

@@ -52,7 +52,7 @@ def document(name_or_path: str | Path | Document) -> Document:
     if isinstance(name_or_path, Document):
         return deepcopy(name_or_path)
     found = read_file(_find(name_or_path), str(name_or_path), "Give a scenario file, or a library name")
-    if "arms" in found and "kind" not in found:
+    if "arms" in found and not {"kind", "source", "params"} & found.keys():
         raise ScenarioError([f"{found.where}: is a bake-off file, not a scenario. Run it with: plimsoll bakeoff FILE."])
     return found
 
@@ -111,6 +111,12 @@ def json_schema() -> dict[str, Any]:
             "type": "object", "properties": inside, "oneOf": of_kinds, "required": ["kind"],
             "additionalProperties": False,
         },
+    }  # fmt: skip
+    share = {"type": "string", "description": "Of the queries, by lot: 10%."}
+    schema["properties"]["arms"] = {
+        "description": "One open loop, dealt by lot to several targets: {base: {share: 90%}, canary: {share: 10%}}.",
+        "type": "object", "minProperties": 2,
+        "additionalProperties": {"type": "object", "properties": {**inside, "share": share}, "required": ["share"]},
     }  # fmt: skip
     del schema["required"]  # as pydantic knows it
     alone = [{**one, "properties": {**one["properties"], "mix": False}} for one in of_kinds]

@@ -30,12 +30,12 @@ from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.mixed import assess_run
 from plimsoll.slo.validity.validity import Validity
-from plimsoll.slo.verdict import on_server
+from plimsoll.slo.verdict import on_server, recovery
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.hops import Budget, spent_of
 from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
-from plimsoll.slo.verdict.verdict import Verdict, course_of, of_part
+from plimsoll.slo.verdict.verdict import Verdict, WholePromise, course_of, of_part
 from plimsoll.slo.verdict.verdict import judge as judge_objectives
 
 if TYPE_CHECKING:
@@ -75,10 +75,11 @@ def judge(
     merged: Merged | None = None,
     classes: Mapping[str, GeneratorFacts] = MappingProxyType({}),
     served: Served | None = None,
+    moments: Mapping[str, int] = MappingProxyType({}),
 ) -> Judged:
     """Judge the records of a run. ``scores``: its answers against references, of a run that kept them; ``merged``: its
     merged chunks, counted before chunk times were dropped; ``classes``: of a mix, the facts of each class; ``served``:
-    what the server said of itself.
+    what the server said of itself; ``moments``: when events began and phases ended, in ns from t0, by their names.
     """
     promises = Promises() if promises is None else promises
     side = None
@@ -88,9 +89,11 @@ def judge(
         side = server_side(served, records)
     objectives, compared = split(promises.objectives, scores)
     objectives, observed = on_server.split(objectives, side)
+    objectives, spells = recovery.split(objectives, moments)
     slos, confidence = promises.slos, promises.confidence
-    limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
-    promised = bool(compared) or bool(observed) or bool(slos) or any(one.scope == "run" for one in objectives)
+    wholes: list[WholePromise] = [*slos, *compared, *observed, *spells]
+    limits = [*objectives, *(limit for one in wholes for limit in one.limits)]
+    promised = bool(wholes) or any(one.scope == "run" for one in objectives)
     validity = assess_run(records, facts, classes, limits, judged=promised, merged=merged)
     along = course_of(records, validity)
     good, span = goodput(records, objectives), run_span_ns(records)
@@ -99,7 +102,7 @@ def judge(
         objectives=objectives,
         facts=facts,
         validity=validity,
-        verdict=judge_objectives(records, objectives, validity, confidence, [*slos, *compared, *observed], good, along),
+        verdict=judge_objectives(records, objectives, validity, confidence, wholes, good, along),
         goodput=good,
         throughput=throughput(records),
         counts=count(records),

@@ -46,6 +46,7 @@ def check(prepared: Prepared) -> None:
     reasons += ["cancel"] if scenario.cancel else []
     reasons += [f"keep {scenario.keep}"] if scenario.keep != "all" else []
     reasons += ["retries"] if scenario.retries else []
+    reasons += ["events or phases"] if scenario.events or scenario.phases else []
     reasons += [f"objectives on the server ({one})" for one in prepared.promises.objectives if one.of_server]
     if reasons:
         prepared.job.directory.segments.rmdir()

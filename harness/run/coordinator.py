@@ -33,7 +33,7 @@ from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._clients import first_model
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run import bundled as bundled_server
-from plimsoll.harness.run import mixture, originals
+from plimsoll.harness.run import happenings, mixture, originals
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.crew import Crew
 from plimsoll.harness.run.readiness import reach
@@ -50,6 +50,8 @@ from plimsoll.scenarios.plan.blocks import Extent, together
 from plimsoll.scenarios.plan.plan import Dealing
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Scenario
+from plimsoll.scenarios.text.events import beyond
+from plimsoll.scenarios.text.problems import Place
 from plimsoll.slo.metrics.indicator import live_ones
 from plimsoll.slo.metrics.word_errors import normaliser
 from plimsoll.slo.peers.loadgen import QUANTILES
@@ -87,6 +89,8 @@ class Job:
     calibrate_tokens: bool = False
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
     classes: Mapping[str, Job] = field(default_factory=dict)
+    serving: int | None = None  # the process of the bundled server, where it was started before
+    events: Sequence[happenings.Event] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,13 @@ class Part:
 
     def __init__(self, run: Job, name: str, workforce: Workforce, notice: Callable[[str], None]) -> None:
         self.job = replace(run.classes[name], run_id=run.run_id) if name else run
+        self._run = run
         self.workforce, self.name = workforce, name
         self._notice = partial(_of_class, name, notice) if name else notice
         self._place = list(run.classes).index(name) if name else 0
         self.ahead = Ahead(self.job.directory, "the coordinator", notice)
         self.first = self.shards = self._n_samples = 0
+        self.failed: tuple[str, ...] = ()
         self.manifest: dict[str, Any] = {}
 
     async def prepare(self, target: Target, server: bundled_server.Bundled | None, first: int) -> None:
@@ -135,6 +141,8 @@ class Part:
             workers=self.shards,
         )  # without t0, which is not known yet
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
+        phases = happenings.phases_at(self._run.scenario)
+        self.manifest |= {"phases": phases} if phases else {}
         if self.name:
             self.manifest |= {"class": self.name, "first_query_id": self._place * mixture.IDS, "first_worker": first}
         try:
@@ -196,6 +204,12 @@ class Part:
         self.workforce.go(t0_ns)
         self._t0_ns = t0_ns
 
+    def happened(self, found: happenings.Happenings) -> None:
+        """Events so far, and the phases that they cut."""
+        self.manifest |= found.known
+        self.ahead.announce(found.known)
+        self.failed = found.faults
+
     def conclude(self, aborted: str | None, interrupted: bool) -> tuple[GeneratorFacts, Callable[[Path], None] | None]:
         """What its workers' accounts say, and in accuracy mode what writes its answers."""
         scenario = self.job.scenario
@@ -208,7 +222,8 @@ class Part:
         faults = [*deaths(members), *self.workforce.faults(), *facts.worker_faults]
         faults += _exhausted(members, self.workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
         facts = replace(facts, worker_faults=tuple(map(redact, faults)), interrupted=interrupted)
-        return replace(facts, aborted=aborted or facts.aborted), answers
+        failed = self.failed if self._place == 0 else ()
+        return replace(facts, aborted=aborted or facts.aborted, event_faults=failed), answers
 
     def _gather_outputs(self) -> Callable[[Path], None] | None:
         from plimsoll.harness.generator.outputs import gather  # what reads answers, which no other run keeps
@@ -249,6 +264,9 @@ class Coordinator:
         self._notice = notice
         self._parts = [Part(job, name, workforce or Crew(), notice) for name in job.classes or [""]]
         self._watchers = tuple(watchers)
+        self._happenings = happenings.Happenings(
+            job.events, job.directory.path, notice, bool(job.events) and not job.scenario.phases
+        )
         self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
@@ -275,8 +293,9 @@ class Coordinator:
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
             if self._job.calibrate_tokens:
                 await self._count_tokens(targets)
+            pid = self._job.serving if server is None else server.process.pid
             for watcher in self._watchers:
-                await watcher.ready([target.url for target in targets])
+                await watcher.ready([target.url for target in targets], pid)
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()
@@ -307,6 +326,7 @@ class Coordinator:
         for part, target in zip(parts, targets, strict=True):
             await part.prepare(target, server if part.job.bundled is not None else None, first)
             first += part.shards
+        self._in_time()
         if job.classes:
             write_scenario(job.directory, job.public)
         with writing.log(job.directory.worker_log) as log:
@@ -318,8 +338,13 @@ class Coordinator:
             plan, dealing = together([part.plan for part in parts]), parts[0].workforce.dealing
             for watcher in self._watchers:
                 watcher.begin(Beginning(job.run_id, job.scenario, plan, self._t0_ns, first, dealing))
+            pid = server.process.pid if server is not None else None
+            self._happenings.begin(self._t0_ns, targets[0].url, pid, self._happened)
             await self._finished()
         self._over = True
+        await self._happenings.end(bool(self._interrupts))
+        for part in parts if job.events else []:
+            part.happened(self._happenings)
         for watcher in self._watchers:
             watcher.end()
         sealed = [await part.seal(self._enough, bool(self._interrupts)) for part in parts]
@@ -357,6 +382,20 @@ class Coordinator:
             workforce.tell({"type": "stop"})
         await asyncio.gather(*(workforce.finished() for workforce in rest))
 
+    def _in_time(self) -> None:
+        """Events and phases begin while something is sent. Raises HarnessFault; nothing was sent."""
+        scenario, plan = self._job.scenario, together([part.plan for part in self._parts])
+        closed = None if scenario.mix else scenario.stop.max_duration_ns or scenario.stop.min_duration_ns
+        late = beyond(scenario.events, scenario.phases, plan.last_ns if scenario.open_loop else closed)
+        if late:
+            raise HarnessFault([f"{scenario.name}:{Place('').at(loc)[1:]}: {text}" for loc, text in late])
+
+    def _happened(self, done: happenings.Done) -> None:
+        for part in self._parts:
+            part.happened(self._happenings)
+        for watcher in self._watchers:
+            watcher.happened(asdict(done))
+
     def _tell(self, message: Mapping[str, Any]) -> None:
         for part in self._parts:
             part.workforce.tell(message)
@@ -376,6 +415,7 @@ class Coordinator:
 
     def _interrupt(self) -> None:
         self._interrupts += 1
+        self._happenings.interrupt()
         if not self._t0_ns:
             self._notice("interrupted: stopping before the first query ...")
             if self._task is not None and self._interrupts == 1:
@@ -421,7 +461,7 @@ def worker_spec(
     """What one worker is told (``harness/generator/worker.py``), shard ``index`` of ``shards``. May hold secrets."""
     return {
         "type": "spec",
-        "scenario": scenario.to_mapping(),
+        "scenario": {key: value for key, value in scenario.to_mapping().items() if key not in ("events", "phases")},
         "where": scenario.name,
         "target": {**asdict(target), "options": dict(target.options)},
         "run_id": run_id,
@@ -515,8 +555,8 @@ async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArra
 
 def matters(target: Target, plan: Extent) -> bool:
     """Whether what the probe finds would change anything for this load, sent by workers of this host."""
-    paced = plan.open_loop and plan.n_queries > 1
-    return paced and target.spin_ns is None and protocols()[target.protocol].needs_url and engine_of(target) == "native"
+    paced = plan.open_loop and plan.n_queries > 1 and protocols()[target.protocol].needs_url
+    return paced and target.spin_ns is None and engine_of(target, plan.hurried) == "native"
 
 
 def chosen(late: IntArray, plan: Extent, workers: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -116,11 +117,22 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
     told = told if fault is None else replace(told, notes=(*told.notes, fault))
     records = sealed.told_apart
     judged = slo_judge(
-        records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes, served
-    )
+        records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes, served,
+        _moments(sealed),
+    )  # fmt: skip
     recorded = originals.load(sealed.directory.path)
     report = reporting.build(manifest, sealed.scenario, records, judged, recorded, by)
     return exiting(report, OF_OUTCOME[report.verdict.outcome])
+
+
+def _moments(sealed: Sealed) -> dict[str, int]:
+    """What a recovery may be counted from, in ns from t0: events, as they began, and phases, as they ended."""
+    happened = {str(one["name"]): int(one["begun_ns"]) for one in sealed.manifest.get("events") or ()}
+    told = sealed.manifest.get("phases") or ()
+    ended = {str(name): int(end) for (name, _), (_, end) in itertools.pairwise(told) if name}
+    return {name: at for name, at in happened.items() if at >= 0} | {
+        name: at for name, at in ended.items() if name not in happened
+    }
 
 
 def _hops(sealed: Sealed) -> tuple[Hop, ...]:

@@ -233,29 +233,30 @@ def kept(sealed: Sealed) -> Promises:
 def _said(scenario: Mapping[str, Any]) -> list[str]:
     """The objectives of a scenario as it is kept, those of its classes about each class alone."""
     found = list(scenario.get("objectives") or ())
-    for name, one in (scenario.get("mix") or {}).items():
-        found += [part for text in one.get("objectives") or () for part in about(text, name)]
+    for label, key in (("class", "mix"), ("phase", "phases")):
+        for name, one in (scenario.get(key) or {}).items():
+            found += [part for text in one.get("objectives") or () for part in about(text, name, label)]
     return found
 
 
-def about(text: str, name: str) -> list[str]:
-    """An objective, or those of a file, about one class alone. What can't be read stays as it is."""
+def about(text: str, name: str, label: str = "class") -> list[str]:
+    """An objective, or those of a file, about one class or phase alone. What can't be read stays as it is."""
     try:
         held = [objective.parse(text)] if not _is_file(text) else objective.load_file(Path(text))
-        return [str(one.narrowed((Condition("class", "=", (name,)),))) for one in held]
+        return [str(one.narrowed((Condition(label, "=", (name,)),))) for one in held]
     except (ObjectiveError, OSError):
         return [text]
 
 
-def undivided(name: str, text: str) -> list[str]:
-    """Why what a class promises can't be about it alone."""
+def undivided(where: str, selector: str, text: str) -> list[str]:
+    """Why what a class or phase promises, ``where`` in the file, can't be about it alone."""
     from plimsoll.slo.objectives import openslo
 
     if not _is_file(text) or not openslo.recognise(Path(text)):
         return []
     return [
-        f"mix.{name}.objectives: {text}: an OpenSLO document says itself which requests it is about. Move it to the "
-        f"objectives at the top, and write where: class={name} beside its indicator"
+        f"{where}.objectives: {text}: an OpenSLO document says itself which requests it is about. Move it to the "
+        f"objectives at the top, and write where: {selector} beside its indicator"
     ]
 
 

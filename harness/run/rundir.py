@@ -159,11 +159,11 @@ def seal(
     parts = [records for member in members for records in member.segments]
     share, width = plan_file.Share.of(manifest), max(1, pieces.extent().widest)
     mine, shards = (pieces, 0) if share is None else (share.part(pieces), share.shards)
-    known = Known(mine, payloads, width, source)
+    known = Known(mine, payloads, width, source, manifest.get("phases") or ())
     gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])
     missing = Missing(mine, members, gathered, t0_ns, dealing, shards)
-    rows = Rows(gathered, mine, members, missing, chosen, known)
+    rows = Rows(gathered, mine, members, missing, chosen, known, facts.interrupted)
     cyclic = pieces.head.cyclic
     lost = _lost_in_closed_loop(members, gathered.rows) if cyclic else ()
     facts = replace(

@@ -42,8 +42,11 @@ class Watcher(Protocol):
         """Before anything is sent or started. Raises HarnessFault for what can't work (a port that is taken)."""
         return
 
-    async def ready(self, urls: Sequence[str]) -> None:
-        """The endpoints at these addresses can be reached; no load was sent. Raises HarnessFault as ``open`` does."""
+    async def ready(self, urls: Sequence[str], pid: int | None = None) -> None:
+        """The endpoints at these addresses can be reached; no load was sent. Raises HarnessFault as ``open`` does.
+
+        ``pid``: of the bundled server, where we started it.
+        """
         return
 
     def begin(self, beginning: Beginning) -> None:
@@ -56,6 +59,10 @@ class Watcher(Protocol):
         coarse histogram ``{bin: count}`` of what was measured since its line before; ``others`` holds those of outside
         packages' metrics, where there are some.
         """
+        return
+
+    def happened(self, event: Mapping[str, Any]) -> None:
+        """An event of the scenario began, or ended: as ``plimsoll.harness.run.happenings.Done``."""
         return
 
     def enough(self) -> str | None:

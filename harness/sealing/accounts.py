@@ -268,7 +268,7 @@ def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
         aborted=next((report["aborted"] for report in done if report["aborted"]), None),
         worker_faults=tuple(text for report in done for text in report["faults"]),
         max_duration_hit=any(report["max_duration_hit"] for report in done),
-        disk_notes=tuple(text for report in done for text in report["disk_notes"]),
+        disk_notes=tuple(dict.fromkeys(text for report in done for text in report["disk_notes"])),
     )
 
 
@@ -369,4 +369,5 @@ def _arrival_process(scenario: Scenario) -> str | None:
     if scenario.frame is not None:
         return "constant"
     rate = scenario.params.model_dump().get("rate")
-    return _arrivals(scenario) if isinstance(rate, int | float) else None
+    found = _arrivals(scenario) if isinstance(rate, int | float) else None
+    return f"{found}, by lot" if found == "constant" and scenario.lot is not None else found

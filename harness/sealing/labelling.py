@@ -26,11 +26,17 @@ from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, To
 
 class Known:
     """``of`` gives the labels of rows, block after block in the plan's order. ``payloads``: those of each payload, by
-    its index; ``width``: see ``planned.keys``; ``source``: whose prompts may begin alike and have planned lengths.
+    its index; ``width``: see ``planned.keys``; ``source``: whose prompts may begin alike and have planned lengths;
+    ``phases``: (name, begin in ns from t0) of each phase in order, "" for none.
     """
 
     def __init__(
-        self, plan: Blocks, payloads: LabelTable | None, width: int, source: PayloadSource | None = None
+        self,
+        plan: Blocks,
+        payloads: LabelTable | None,
+        width: int,
+        source: PayloadSource | None = None,
+        phases: Sequence[tuple[str, int]] = (),
     ) -> None:
         head = plan.head
         self._payloads, self._width, self._source = payloads, width, source
@@ -48,6 +54,11 @@ class Known:
         self._listed: Mapping[str, IntArray] = {} if listed is None else listed.columns
         self.names = frozenset((*self._of_plan, *self._of_payload))
         self.names |= {IDEAL} if self._shares is not None else set()
+        self._phases = tuple(dict.fromkeys(str(name) for name, _ in phases if name))
+        self._begins = np.array([begin for _, begin in phases], np.int64)
+        # The last entry is that of queries before the first phase.
+        self._phase_at = np.array([*(self._phases.index(name) if name else -1 for name, _ in phases), -1])
+        self.names |= {"phase"} if self._phases else set()
         self.reset()
 
     def reset(self) -> None:
@@ -78,6 +89,10 @@ class Known:
         if self._cache is not None:
             tokens = np.rint(self._cache.shares(rows["payload_ix"]) * rows["n_in"])
             columns[IDEAL] = np.where((rows["n_in"] >= 0) & (tokens >= 0), tokens, -1).astype(np.int64)
+        if self._phases:
+            phase = self._phase_at[np.searchsorted(self._begins, rows["due_ns"], "right") - 1]
+            columns["phase"] = np.where(rows["phase"] != Phase.WARMUP, phase, -1)
+            texts["phase"] = self._phases
         return LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows))
 
     def _count(self, rows: Records, first: BoolArray | None) -> None:

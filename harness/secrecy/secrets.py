@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from plimsoll.documents import files
-from plimsoll.harness.secrecy.redaction import MASK, SHORTEST, learn, redact
+from plimsoll.harness.secrecy.redaction import MASK, SHORTEST, Redactor, learn, redact
 from plimsoll.harness.wire.headers import header_error
 
 #: Used when the target gives no Authorization header.
@@ -43,6 +43,16 @@ _PLAIN = frozenset(
         "model", "region", "sample_rate", "version", "voice",
     )
 )  # fmt: skip
+_WORD = r"(\"[^\"]*\"|'[^']*'|[^\s;&|)\"']+)"
+#: Where a shell command may hold a credential under its name: ``--name VALUE``; ``NAME=VALUE``, quoted as a whole too
+#: or after ``-e``; a header. Each is looked for by itself, for one may lie in another.
+_IN_SHELL = (
+    re.compile(rf"--?([A-Za-z][\w-]*)[= ]\s*{_WORD}"),
+    re.compile(rf"(?=\b([A-Za-z_]\w*)={_WORD})"),
+    re.compile(r"([A-Za-z][\w-]*): *([^\"'\n]+)"),
+)
+#: User and password of a URL.
+_USER = re.compile(r"://([^\s/@\"']+)@")
 #: Literal values of these are written down as they are; those of every other header may be credentials, and are masked.
 HARMLESS = frozenset(
     (
@@ -235,6 +245,28 @@ def public_command(
             )
             shown = [there.sub(rf"\g<1>{MASK}", word) for word in shown]
     return shown
+
+
+def shell_secrets(text: str) -> frozenset[str]:
+    """The values in a shell command of what its names say are credentials."""
+    found = [(name, value.strip("\"' ")) for pattern in _IN_SHELL for name, value in pattern.findall(text)]
+    # A variable of the environment is not its value.
+    return sensitive_values((name, value) for name, value in found if not value.startswith("$"))
+
+
+def public_shell(text: str) -> str:
+    """A shell command without them: ``HF_TOKEN=...``, ``--api-key ...``, ``-H 'Authorization: ...'``,
+    ``https://user:password@host``.
+    """
+    return redact(Redactor(shell_secrets(text)).redact(_USER.sub(f"://{MASK}@", text)))
+
+
+def expanded(text: str, where: str, errors: list[str]) -> str:
+    """``text`` with its ``${env:NAME}`` and ``${file:PATH}`` resolved, of which the redactor learns."""
+    secret: set[str] = set()
+    found = _expand(text, where, os.environ, secret, errors)
+    learn(secret)
+    return found
 
 
 def _bare_url(found: re.Match[str]) -> str:

@@ -100,6 +100,7 @@ def coldstart(
     import sys
 
     from plimsoll.harness.run.job import default_out
+    from plimsoll.harness.secrecy.secrets import public_shell
     from plimsoll.harness.series.coldstart import coldstart_flags as cold
     from plimsoll.harness.series.coldstart.coldstart_session import coldstart as measure
     from plimsoll.harness.series.ledger import Session
@@ -138,7 +139,7 @@ def coldstart(
         cooldown_ns=read("--cooldown", cooldown, errors),
         stop_timeout_ns=read("--stop-timeout", stop_timeout, errors, 1),
         goals=kept,
-        command=tuple(cold.public_command(word) for word in sys.argv),
+        command=tuple(public_shell(word) for word in sys.argv),
         retries=retries,
     )
     cold.check(wanted, errors)

@@ -228,8 +228,13 @@ ServerMetrics = Annotated[
 ServerPid = Annotated[
     list[int] | None,
     typer.Option(
-        metavar="PID", help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable."
+        metavar="PID",
+        help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable. Default: "
+        "that of the bundled server.",
     ),
+]
+AllowCommands = Annotated[
+    bool, typer.Option("--allow-commands", help="Run the commands of events that a run directory's scenario holds.")
 ]
 CalibrateTokens = Annotated[
     bool,

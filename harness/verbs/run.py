@@ -118,6 +118,7 @@ def run(
     live: shared.Live = None,
     server_metrics: shared.ServerMetrics = None,
     server_pid: shared.ServerPid = None,
+    allow_commands: shared.AllowCommands = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
@@ -149,7 +150,7 @@ def run(
         live, locust_master, expect_workers, locust_wait, locust_web, leave_rows, (server_metrics, server_pid)
     )
     found = [*one_on_stdout(format or [], json_, quiet), *problems]
-    prepared = prepare(scenario, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens, found=found)
+    prepared = prepare(scenario, flags, asked, format or [], out, (), calibrate_tokens, found, allow_commands)
     if leave_rows:
         from plimsoll.harness.distributed.left import check
 
@@ -198,6 +199,7 @@ def replay(
     live: shared.Live = None,
     server_metrics: shared.ServerMetrics = None,
     server_pid: shared.ServerPid = None,
+    allow_commands: shared.AllowCommands = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
@@ -234,7 +236,7 @@ def replay(
         live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
     )
     found = [*one_on_stdout(format or [], json_, quiet), *problems]
-    prepared = prepare(base, flags, asked, format or [], out, calibrate_tokens=calibrate_tokens, found=found)
+    prepared = prepare(base, flags, asked, format or [], out, (), calibrate_tokens, found, allow_commands)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 
 

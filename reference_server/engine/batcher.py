@@ -254,7 +254,7 @@ class Batcher:
         own.add(INFERENCE, inference_ns)
         self.n_batches += 1
         self._drain.add(len(samples), inference_ns)
-        self._metrics.batch(self.model.name, len(samples), self._queue.max_batch)
+        self._metrics.batch(self.model.name, len(samples), self._queue.max_batch, own.spans_ns.get(FORWARD, 0) / 1e9)
         at = 0
         for request, share in holders:
             request.results += results[at : at + share.n]

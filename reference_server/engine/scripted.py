@@ -58,6 +58,7 @@ class ScriptedModel:
         self.late_ns = late_ns
         self.batches = batches
         self._n_busy = 0
+        self._busy_ns = self._since_ns = 0
         self._waiting: deque[asyncio.Future[int]] = deque()
         self._free_ns = [0] * (n_slots or 0)
 
@@ -76,6 +77,18 @@ class ScriptedModel:
     @property
     def n_busy(self) -> int:
         return self._n_busy
+
+    @property
+    def busy_s(self) -> float:
+        """How long at least one request has been worked at, in all."""
+        return (self._busy_ns + (time.monotonic_ns() - self._since_ns if self._n_busy else 0)) / 1e9
+
+    def _occupy(self, by: int) -> None:
+        now_ns = time.monotonic_ns()
+        if self._n_busy:
+            self._busy_ns += now_ns - self._since_ns
+        self._since_ns = now_ns
+        self._n_busy += by
 
     @property
     def n_waiting(self) -> int:
@@ -113,14 +126,14 @@ class ScriptedModel:
         while self._waiting and (wanted is None or self._n_busy < wanted):
             turn = self._waiting.popleft()
             if not turn.done():
-                self._n_busy += 1
+                self._occupy(1)
                 turn.set_result(time.monotonic_ns())
         self._free_ns = [0] * max(0, (wanted or 0) - self._n_busy)
 
     async def take_slot(self) -> int:
         """Take a slot, in order of arrival. Returns since when it has been free, in monotonic ns; 0 for ever."""
         if self._n_slots is None or self._n_busy < self._n_slots:
-            self._n_busy += 1
+            self._occupy(1)
             return heapq.heappop(self._free_ns) if self._free_ns else 0
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -140,7 +153,7 @@ class ScriptedModel:
             if not turn.done():
                 turn.set_result(free_ns)
                 return
-        self._n_busy -= 1
+        self._occupy(-1)
         if self._n_slots is not None and self._n_busy < self._n_slots:
             heapq.heappush(self._free_ns, free_ns)
 

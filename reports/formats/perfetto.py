@@ -67,6 +67,7 @@ def timeline(report: Report, records: Records, manifest: Mapping[str, Any]) -> b
     seen = np.flatnonzero(records.planned)
     drawn, said = chosen(records, seen)
     events = [*_counters(records, seen), *(event for one in _served(report) for event in _counter(*one))]
+    events += _happened(report)
     events += _Drawing(records, report.run.id, TraceIds.told(manifest)).events(drawn)
     names = {RUN: "run", REQUESTS: f"requests ({said})", BESIDE: "attempts beside another one"}
     lanes = sorted({(event["pid"], event["tid"]) for event in events if event["pid"] in _FIRST})
@@ -111,6 +112,7 @@ class _Drawing:
     def events(self, rows: IntArray) -> list[Event]:
         """Of these rows, and of the attempts that were made of them."""
         tries = np.flatnonzero(self._records["phase"] == Phase.ATTEMPT)
+        tries = tries[np.isin(self._records["query_id"][tries], self._records["query_id"][rows])]
         for row in self._rows(tries[np.argsort(self._records["ready_ns"][tries], kind="stable")]):
             self._attempts[row["query_id"], row["sample_ix"]].append(row)
         found: list[Event] = []
@@ -283,6 +285,16 @@ def _counter(name: str, t_ns: Any, values: Any) -> Iterator[Event]:
             shown = {unit: round(value, 6)}
             yield {"ts": at / 1000, "ph": "C", "pid": RUN, "tid": RUN, "name": title, "args": shown}
         before = value
+
+
+def _happened(report: Report) -> Iterator[Event]:
+    """The run's events and phases, as instants on all tracks."""
+    told = [(at, f"phase {one.name}") for one in report.phases or () if (at := one.from_ns)]
+    for one in report.events or ():
+        told += [(one.begun_ns, one.name)] * (one.begun_ns >= 0)
+        told += [(one.ended_ns, f"{one.name}: {one.fault or 'done'}")] * (one.ended_ns > one.begun_ns)
+    for at, name in sorted(told):
+        yield {"ts": at / 1000, "ph": "i", "s": "g", "pid": RUN, "tid": RUN, "name": name[:_TEXT]}
 
 
 def _begin(name: str, at: int, pid: int, lane: int, **more: Any) -> Event:

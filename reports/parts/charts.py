@@ -17,7 +17,7 @@ from plimsoll.reports.parts.parts import MAX_BUCKETS, MAX_CURVE_POINTS, Number
 from plimsoll.slo.parts.evidence import Rows
 from plimsoll.slo.parts.part import NEVER
 from plimsoll.slo.parts.wire import Question
-from plimsoll.slo.records.records import FloatArray, IntArray, Records, Status, TokensFrom
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, Status, TokensFrom
 from plimsoll.slo.statistics.distribution import BLOCK, ascending, exact, nearest
 from plimsoll.slo.statistics.order import Ordered
 
@@ -66,9 +66,9 @@ class LagBand(BaseModel, frozen=True, extra="forbid"):
 class Timeline(BaseModel, frozen=True, extra="forbid"):
     """The run in buckets of ``bucket_ns``; bucket i starts at ``start_ns + i * bucket_ns`` after t0.
 
-    Requests are put in the bucket they were due in, except ``completed_per_s`` and ``errors_per_s`` (the bucket they
-    ended in), ``sent_per_s`` (sent in) and tokens (arrived in). The last bucket may be partial; its rates are over the
-    part that lies inside the run.
+    Requests are put in the bucket they were due in, except ``completed_per_s``, ``good_per_s`` and ``errors_per_s``
+    (the bucket they ended in), ``sent_per_s`` (sent in) and tokens (arrived in). The last bucket may be partial; its
+    rates are over the part that lies inside the run.
     """
 
     bucket_ns: int
@@ -82,6 +82,9 @@ class Timeline(BaseModel, frozen=True, extra="forbid"):
     in_flight_max: list[int]  # empty: rows stayed with agents, and nobody knows
     in_flight_mean: list[float]
     output_tokens_per_s: list[float] | None = None
+    good_per_s: list[float] | None = Field(
+        default=None, description="of those that completed; absent: nothing was promised of single requests"
+    )
     bands: dict[str, Band] = Field(default_factory=dict)
     lag: LagBand
 
@@ -329,10 +332,13 @@ def buckets_of(rows: Records) -> _Buckets:
     return _buckets(start, int(max(due.max(), sent.max(), done.max(), start + 1)), len(rows))
 
 
-def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, str]]) -> Timeline | None:
+def timeline(
+    records: Records, values: Mapping[str, tuple[FloatArray, IntArray, str]], good: BoolArray | None = None
+) -> Timeline | None:
     """The timeline of the measured rows, or None when nothing was measured.
 
-    ``values`` gives each banded indicator by name: its values, the row each belongs to, and its unit.
+    ``values`` gives each banded indicator by name: its values, the row each belongs to, and its unit; ``good``
+    bool[records]: the request kept all that was promised of it.
     """
     rows = records.measured()
     if len(rows) == 0:
@@ -363,6 +369,7 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
         in_flight_max=peak,
         in_flight_mean=mean,
         output_tokens_per_s=_tokens(rows, buckets),
+        good_per_s=None if good is None else buckets.per_s(ended[good[records.in_measure]]),
         bands=bands,
         lag=LagBand(**dict(zip(("p50", "p99", "max"), (_whole(column) for column in lag), strict=True))),
     )

@@ -23,7 +23,7 @@ from plimsoll.reports.svg.strip import Strip, band_layers, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import catalogue, in_order, measure, short_of, title_of
 from plimsoll.slo.objectives.goodput import per_second
-from plimsoll.slo.objectives.selector import Selector, Split, rows_of, split
+from plimsoll.slo.objectives.selector import PHASE, Selector, Split, rows_of, split
 from plimsoll.slo.records.labels import AGENT, REGION
 from plimsoll.slo.records.records import Records, Status
 
@@ -31,9 +31,10 @@ from plimsoll.slo.records.records import Records, Status
 FEW, OPEN = 20, 12
 #: Of so many values the course is drawn.
 DRAWN = 8
+#: The time axis of the charts over the run.
+_WIDE, _NARROW = Canvas(1080, 110, left=66, right=16, top=10), Canvas(420, 110, left=58, right=10, top=10)
 #: What a user waits for, in the order in which columns have room; a run has some of them.
 _SHOWN = (*LIVE, *HEARD, "ttft", "latency", "tpot", "itl")
-_WIDE, _NARROW = Canvas(1080, 110, left=66, right=72, top=10), Canvas(420, 110, left=58, right=62, top=10)
 
 
 class Group(BaseModel, frozen=True, extra="forbid"):
@@ -58,6 +59,7 @@ def labels_of(records: Records, by: Sequence[str]) -> dict[str, Split]:
     table = records.labels
     known = [] if table is None else [name for name in table.columns if name in table.texts or name == "turn"]
     known = [name for name in known if name not in (AGENT, REGION)]  # the section on agents has these
+    known = [name for name in known if name != "class" or "arm" not in known]  # arms are classes
     found = {label: split(label, records) for label in dict.fromkeys([*by, *known])}
     return {name: one for name, one in found.items() if name in by or 1 < len(one.values) <= FEW}
 
@@ -88,7 +90,9 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
         rows = measured.select(among := rows_of(where, measured))  # not kept: parts of a large run are large
         n, ok = len(rows), int(rows.ok.sum())
         tokens = rows["n_out"][rows.ok & (rows["n_out"] >= 0)]
-        bands, due = {}, []
+        bands, due, took_ns = {}, [], span_ns
+        if n and any(one.label == PHASE for one in where):
+            took_ns = int(rows["done_ns"].max()) - int(rows["due_ns"].min())
         if drawn and n:
             values, at = measure(catalogue()[drawn], rows, judged=True), buckets.index(rows["due_ns"])
             bands, due = (
@@ -100,8 +104,8 @@ def _groups(run: JudgedRun, measured: Records, found: Split, names: Sequence[str
             failed=n - ok,
             refused=int((rows["status"] == Status.REFUSED).sum()),
             good=float(good[among].mean()) if n else None,
-            requests_per_s=_rounded(per_second(ok, span_ns)),
-            output_tokens_per_s=_rounded(per_second(int(tokens.sum()), span_ns)) if len(tokens) else None,
+            requests_per_s=_rounded(per_second(ok, took_ns)),
+            output_tokens_per_s=_rounded(per_second(int(tokens.sum()), took_ns)) if len(tokens) else None,
             metrics=of_group(rows, names),
             due=due,
             bands=bands,
@@ -127,7 +131,7 @@ def blocks(found: Mapping[str, Groups], report: Any) -> list[Block]:
         long = len(groups) > OPEN
         tables.append(Folded(f"By {label}: {units.many(len(groups), 'value')}", [table]) if long else table)
         if timeline is not None and sum(bool(group.bands) for group in groups.values()) > 1:
-            pictures.append(Figures(partial(_charts, groups, timeline), bare=True, group=f"by {label}"))
+            pictures.append(Figures(partial(_charts, label, groups, timeline), bare=True, group="time"))
     return [Section(f"By {', '.join(found)}", [Card(tables), *(Card([one]) for one in pictures)])]
 
 
@@ -166,7 +170,7 @@ def _value(value: Number, metric: Metric) -> str:
     return units.INFINITE if value is None else units.human(value, metric.unit)
 
 
-def _charts(groups: Groups, timeline: Timeline) -> list[Chart]:
+def _charts(label: str, groups: Groups, timeline: Timeline) -> list[Chart]:
     drawn = {value: group for value, group in groups.items() if group.bands}
     ends = [one.p99_ok or one.p99 for group in drawn.values() for one in group.bands.values()]
     finite = [v for line in ends for v in line if v is not None]
@@ -175,7 +179,7 @@ def _charts(groups: Groups, timeline: Timeline) -> list[Chart]:
     for place, (value, group) in enumerate(drawn.items()):
         ((name, line),) = group.bands.items()
         layers = band_layers(name, line, group.due)
-        title = f"{title_of(name)}: {value}"
+        title = f"{title_of(name)}: {label} {value}"
         data, last = Strip(title, "ns", layers, reaches=reaches), place == len(drawn) - 1
         draw = partial(strip, data, timeline, f"{title} over the run", x_labels=last)
         made.append(chart(title, "", [], draw, _WIDE, _NARROW))

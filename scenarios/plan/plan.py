@@ -143,6 +143,13 @@ class Plan:
         """Samples in the list."""
         return int(self.offsets[-1])
 
+    @property
+    def hurried(self) -> bool:
+        """Nobody thinks: each query that waits is due when the answer before it has ended."""
+        later = np.flatnonzero(self.after >= 0)
+        before = np.searchsorted(self.query_id, self.after[later])
+        return bool(len(later)) and np.array_equal(self.due_ns[later], self.due_ns[before])
+
     def shard(self, i: int, n: int, dealing: Dealing = "turns") -> Plan:
         """Part ``i`` of ``n``; the parts together are this plan, each query or sample in exactly one of them.
 
@@ -173,7 +180,7 @@ class Plan:
             raise ValueError("a closed loop has no list of queries to be dealt.")
         if self.n_queries == 1:
             return self.sample_ix % n
-        first = _first_of_session(self)
+        first = first_of_session(self)
         rows = dealt(first if dealing == "turns" else self.query_id[first], n, dealing)
         return rows if self.n_samples == self.n_queries else np.repeat(rows, np.diff(self.offsets))
 
@@ -254,7 +261,7 @@ def _share(count: int, i: int, n: int) -> int:
     return (count - i + n - 1) // n if count > i else 0
 
 
-def _first_of_session(plan: Plan) -> IntArray:
+def first_of_session(plan: Plan) -> IntArray:
     """The row that decides a row's shard: itself, or that of the query it (in the end) waits for."""
     key = np.arange(plan.n_queries)
     waits = plan.after >= 0

@@ -1,7 +1,8 @@
 """What the endpoint got done: throughput, and goodput, the part of it that kept every promise to its request.
 
-One span for every rate: from t0 to the last ``done`` of a measured request, failed ones included, so
-neither cutting off stragglers nor giving up early makes a rate higher. Nothing here passes or fails.
+One span for every rate: from t0 (of the rows of a phase: from the first that was due) to the last ``done`` of a
+measured request, failed ones included, so neither cutting off stragglers nor giving up early makes a rate higher.
+Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue, extremes, measure
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.objectives.selector import rows_of
+from plimsoll.slo.objectives.selector import SINCE, rows_of
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, Status, TokensFrom
 
 # -- what counts against a ratio --------------------------------------------------------------------------------------
@@ -101,9 +102,11 @@ class Throughput:
 
 
 def span_ns(records: Records) -> int:
-    """From t0 to the last ``done`` of a measured request, in ns; 0 when none ended."""
+    """From t0, of a phase from the first due time in it, to the last ``done`` of a measured request, in ns; 0 when none
+    ended.
+    """
     done = records["done_ns"][records.in_measure]
-    return max(int(done.max()), 0) if len(done) else 0
+    return max(int(done.max()) - int(records.kept.get(SINCE, 0)), 0) if len(done) else 0
 
 
 def per_second(count: float, span: int) -> float:

@@ -2,17 +2,21 @@
 
     objective  = [quantifier label ":"] [statistic "("] indicator ["{" selector "}"] [")"] operator threshold
                  ["over" period]
+               | "recovered(" objective ")" operator threshold ["after" name]      the time from an event's begin, or a
+                                                        phase's end, until the objective is kept again, and goes on so
+               | "time_out_of(" objective ")" operator threshold                   the time that it is not kept in all
     quantifier = each | worst                           one promise for each value of the label; as one verdict
     selector   = class=chat,turn>1 ...                  see ``plimsoll.slo.objectives.selector``
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
                | ratio                                  of good, error, refused or retried requests, of
                                                         degraded answers, of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
-               | max | mean | min | rate                of what the server says of itself: server.queue,
-                                                        host.rss, gpu.power (rate: of its counters)
+               | max | mean | min | rate | slope        of what the server says of itself: server.queue,
+                                                        host.rss, gpu.power (rate: of its counters; slope: how fast
+                                                        host.rss, gpu.memory or server.queue grows)
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
-    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | MHz | GHz]
+    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | MHz | GHz | MiB/h]
     indicator  = name | "stage." name                    of docs/reference/metrics.md; of a stage that the server names
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
@@ -58,6 +62,9 @@ UNITS = MappingProxyType(
         "J": (Decimal(1), "J"),
         "MHz": (Decimal(10**6), "Hz"),
         "GHz": (Decimal(10**9), "Hz"),
+        **{f"{prefix}B/h": (Decimal(1000**power), "bytes/h") for power, prefix in enumerate(("", "k", "M", "G"))},
+        **{f"{prefix}iB/h": (Decimal(1024**power), "bytes/h") for power, prefix in enumerate(("K", "M", "G"), 1)},
+        "/h": (Decimal(1), "1/h"),
     }
 )
 Operator = Literal["<=", "<", ">=", ">"]
@@ -72,6 +79,9 @@ RATES = ("good", "ok", "output_tokens")
 ACCURACIES = ("exact_match", "token_match", "top1", "wer")
 #: Of these, what each sample alone is right or wrong by: a share with exact bounds. The others are facts about the set.
 ACCURACY_SHARES = ("exact_match", "top1")
+
+#: Statistics that are times of the run, in which another objective was not kept.
+SPELLS = ("recovered", "time_out_of")
 
 #: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad
 #: request.
@@ -89,6 +99,10 @@ _SHAPE = re.compile(
     r"(?:\s+over\s+(?P<period>\S+))?\s*"
 )
 PERIODS = MappingProxyType({"h": 3_600_000_000_000, "d": 86_400_000_000_000, "w": 604_800_000_000_000})
+_SPELL = re.compile(
+    r"\s*(?P<statistic>recovered|time_out_of)\s*\((?P<of>.*)\)\s*(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)"
+    r"\s*(?P<unit>[^\s0-9]*)(?:\s+after\s+(?P<after>[\w .-]*[\w.-]))?\s*"
+)
 _EXAMPLES = "p99(ttft) <= 200ms, ratio(good) >= 99.5%, rate(good) >= 40/s, max(latency) <= 2s, or ttft <= 200ms"
 
 
@@ -130,7 +144,8 @@ class Objective:
     request. ``quantile``: 99/100 for p99, else None. ``threshold`` is in the base ``unit`` (``ns``,
     ``ratio`` as 0..1, ``per_s`` or ``1``); ``threshold_text`` and ``period`` (empty: none) are what was written.
     ``where``: the rows that it is about, all if it is empty. ``each``: (``each`` or ``worst``, label) of a promise for
-    every value of a label, ``expanded`` before it is judged.
+    every value of a label, ``expanded`` before it is judged. ``of``: of a recovery what is to be kept again, and
+    ``after``: the event or phase that it is counted from ("": the run's only one).
     """
 
     indicator: str
@@ -143,28 +158,32 @@ class Objective:
     period: str = ""
     where: Selector = ()
     each: tuple[Literal["each", "worst"], str] | None = None
+    of: Objective | None = None
+    after: str = ""
 
     def __str__(self) -> str:
-        over = f" over {self.period}" if self.period else ""
+        over = f" over {self.period}" if self.period else f" after {self.after}" if self.after else ""
         each = f"{self.each[0]} {self.each[1]}: " if self.each else ""
         return f"{each}{self.left} {self.operator} {self.threshold_text}{over}"
 
     @property
     def left(self) -> str:
         """What stands before the operator: ``p99(ttft{class=chat})``."""
-        of = self.indicator + selector.text(self.where)
+        of = str(self.of) if self.of is not None else self.indicator + selector.text(self.where)
         return f"{self.statistic}({of})" if self.statistic else of
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels that it reads, each once."""
+        if self.of is not None:
+            return self.of.labels
         named = [one.label for one in self.where if one.operator]
         return tuple(dict.fromkeys([*named, *([self.each[1]] if self.each else [])]))
 
     @property
     def of_server(self) -> bool:
         """It is about what the server says of itself, and not about requests."""
-        return self.indicator in NAMES
+        return self.indicator in NAMES and self.of is None
 
     @property
     def about(self) -> str:
@@ -175,7 +194,7 @@ class Objective:
     @property
     def of_all(self) -> bool:
         """It is about all rows, as one."""
-        return not self.where and self.each is None
+        return not self.where and self.each is None and self.of is None
 
     @property
     def worst(self) -> bool:
@@ -184,6 +203,8 @@ class Objective:
 
     def narrowed(self, where: Selector) -> Objective:
         """The same promise about the rows that are also in ``where``; of a value of its label, if it is for each."""
+        if self.of is not None:
+            return replace(self, of=self.of.narrowed(where))
         return replace(self, where=tuple(sorted({*self.where, *where})), each=None)
 
     @property
@@ -224,6 +245,8 @@ def _split(threshold_text: str) -> tuple[str, str]:
 
 def parse(text: str) -> Objective:
     """The objective that ``text`` states. Raises ``ObjectiveError`` that names the bad part and what is allowed."""
+    if (spell := _SPELL.fullmatch(text)) is not None:
+        return _spell(spell, text)
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise ObjectiveError(f"{text!r}: not an objective. Write it like {_EXAMPLES}")
@@ -231,6 +254,26 @@ def parse(text: str) -> Objective:
         return _build(found)
     except ObjectiveError as error:
         raise ObjectiveError(f"{text.strip()!r}: {error}") from None
+
+
+def _spell(found: re.Match[str], text: str) -> Objective:
+    of, statistic = parse(found["of"]), found["statistic"]
+    try:
+        if of.of is not None or of.allowed is None or of.each or of.period or of.statistic == "accuracy":
+            raise ObjectiveError(f"{statistic} is of a percentile or a ratio, such as {statistic}(p95(ttft) <= 200ms)")
+        if of.statistic != "ratio" and catalogue()[of.indicator].scope != "request":
+            raise ObjectiveError(f"{statistic} takes a metric with one value a request, and {of.indicator} has several")
+        if found["operator"] not in ("<=", "<", "≤"):
+            raise ObjectiveError(f"of {statistic}, lower is better; write {statistic}({of}) <= 30s")
+        if found["after"] and statistic == "time_out_of":
+            raise ObjectiveError(f"time_out_of is of the whole run; leave out after {found['after']}")
+        threshold_text, threshold = _threshold(found["number"], found["unit"].replace("µ", "u"), "ns")
+    except ObjectiveError as error:
+        raise ObjectiveError(f"{text.strip()!r}: {error}") from None
+    operator: Operator = "<" if found["operator"] == "<" else "<="
+    return Objective(
+        of.indicator, statistic, None, operator, threshold, threshold_text, "ns", of=of, after=found["after"] or ""
+    )
 
 
 def _build(found: re.Match[str]) -> Objective:
@@ -317,6 +360,10 @@ def of_server(statistic: str | None, name: str) -> tuple[str, Better]:
     """The base unit and the better direction of what the server says of itself. Raises ``ObjectiveError``."""
     about = NAMES[name]
     wanted = ("rate",) if about.counted else ("max", "mean", "min")
+    if about.better == "lower" and about.unit in ("bytes", "1"):
+        wanted = (*wanted, "slope")
+        if statistic == "slope":
+            return f"{about.unit}/h", about.better
     if statistic not in wanted:
         what = f"{statistic}({name}) is not known" if statistic else f"{name} is no limit on a single request"
         raise ObjectiveError(f"{what}; write {' or '.join(f'{one}({name})' for one in wanted)}")
@@ -346,7 +393,7 @@ def _threshold(number: str, unit: str, base: str, strict: bool = True) -> tuple[
     """``strict``: of a share of requests, of which no run shows all or nothing."""
     allowed = [written for written, (_, of) in UNITS.items() if of == base]
     if unit not in UNITS or UNITS[unit][1] != base:
-        own = {"ns": "ms", "ratio": "%", "per_s": "/s", "1": "", "bytes": "GiB", "Hz": "MHz"}
+        own = {"ns": "ms", "ratio": "%", "per_s": "/s", "1": "", "bytes": "GiB", "Hz": "MHz", "bytes/h": "MiB/h"}
         fix = number + own.get(base, base)
         what = f"unit {unit}" if unit else "a bare number"
         if base == "1":
@@ -523,6 +570,8 @@ def show(value: float, unit: str) -> str:
         return f"{value * 100:.6g} %"
     if unit == "per_s":
         return f"{value:.4g}/s"
+    if unit.endswith("/h"):
+        return f"{show(value, unit.removesuffix('/h'))}/h"
     for size, name in _SHOWN.get(unit, ()):
         if abs(value) >= size or size == 1:
             return f"{value / size:.4g} {name}"

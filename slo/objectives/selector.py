@@ -35,6 +35,8 @@ OF_ROWS: Mapping[str, str] = MappingProxyType(
 #: Rows are split by numbers of tokens in bands that begin at these.
 BANDS = (0, 256, 1_024, 4_096, 16_384, 65_536)
 _BANDED = ("prompt_tokens", "output_tokens")
+#: The label of the part of the run that a query was due in, and where the rows of one keep when that began, in ns.
+PHASE, SINCE = "phase", "since_ns"
 #: Conditions that are one word.
 WORDS = ("admitted", "refused")
 
@@ -152,6 +154,8 @@ def selected(records: Records, selector: Selector) -> Records:
         elif part is records:
             part = records.over(records.columns)  # rows may not keep themselves
         carry_sessions(records, rows, part)
+        if any(one.label == PHASE for one in selector) and part.in_measure.any():
+            part.kept[SINCE] = int(part["due_ns"][part.in_measure].min())
         records.kept[selector] = part
     found: Records = records.kept[selector]
     return found
@@ -214,8 +218,9 @@ NONE = "(none)"
 
 
 def split(label: str, records: Records) -> Split:
-    """The values of a label among the measured rows, numbers ascending, texts by the alphabet; those that only the plan
-    knows are there too. Rows without the label come last, as ``NONE``. Numbers of tokens are in ``BANDS``.
+    """The values of a label among the measured rows, numbers ascending, texts by the alphabet (phases in their order);
+    those that only the plan knows are there too. Rows without the label come last, as ``NONE``. Numbers of tokens are
+    in ``BANDS``.
     """
     places, texts = _values(label, records)
     places = places[records.in_measure]
@@ -226,7 +231,7 @@ def split(label: str, records: Records) -> Split:
         shown = [str(number) for number in numbers[: MOST_VALUES + 1].tolist()]
         many = len(numbers)
     else:
-        shown, many = sorted(texts), len(texts)
+        shown, many = list(texts) if label == PHASE else sorted(texts), len(texts)
     if many > MOST_VALUES:
         return Split(problem=f"label {label} has {many:,} values, and at most {MOST_VALUES:,} are told apart")
     if not many:

@@ -17,7 +17,7 @@ from fractions import Fraction
 from plimsoll.slo.metrics.indicator import catalogue, entries
 from plimsoll.slo.objectives.goodput import entries as entries_of_ratio
 from plimsoll.slo.objectives.goodput import failing
-from plimsoll.slo.objectives.objective import Promise, show
+from plimsoll.slo.objectives.objective import SPELLS, Promise, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
 from plimsoll.slo.statistics.confidence import deciding
 
@@ -185,12 +185,21 @@ def _fact(one: ObjectiveVerdict) -> str:
     """A mean, an extreme, a rate or a pooled share: judged as observed."""
     what, kind = f"{one.n:,} {_entries(one)}", one.objective.statistic or ""
     limit = f"limit {show(one.threshold, one.unit)}"
+    if kind in SPELLS:
+        low, high = (show(end, "ns") for end in one.interval)
+        seen = "not kept again before the end" if math.isinf(one.observed) else show(one.observed, "ns")
+        if not one.interval[1]:
+            return f"no stretch of {what} broke it, {limit}"
+        return f"{seen}, shown to lie between {low} and {high}, {limit}"
     if kind in ("mean", "max", "min") and _lost(one):
         said = f"{one.failed:,} of {what} {_end(one)}; " if one.failed else ""
         return f"{said}{_statistic(one, kind)}, {limit}"
     seen = (
         _percent(one.observed) if one.unit == "ratio" and math.isfinite(one.observed) else show(one.observed, one.unit)
     )
+    if kind == "slope":
+        low, high = (show(bound, one.unit) for bound in one.interval)
+        return f"{seen}, between {low} and {high}, over {what}, {limit}{_undecided(one)}"
     return f"{seen} over {what}{_failed(one)}, {limit}"
 
 
@@ -221,6 +230,8 @@ def _distant(one: ObjectiveVerdict) -> str:
 def _undecided(one: ObjectiveVerdict) -> str:
     if one.outcome != "INCONCLUSIVE" or math.isnan(one.observed):
         return ""
+    if one.objective.statistic in SPELLS:
+        return "; the limit lies between these: more requests per second, or a longer run, would decide"
     if one.n_needed is None:  # what is said of the lateness tells what to do
         return "" if one.lateness else "; so near the limit that no number decides it: change the limit"
     bare = _bare(one)

@@ -47,7 +47,7 @@ class GeneratorFacts:
     each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run,
     when, and which rows that cost (None: nobody was); ``unreached``: turns of sessions that were never due, as the
     session had ended before; ``planned_tokens``: of the prompts that the endpoint counted as ``told_tokens``, by the
-    plan (0: it counted none, or the plan had no lengths).
+    plan (0: it counted none, or the plan had no lengths); ``event_faults``: events that failed, were late or not begun.
     """
 
     open_loop: bool
@@ -101,11 +101,13 @@ class GeneratorFacts:
     unreached: int = 0
     planned_tokens: int = 0
     told_tokens: int = 0
+    event_faults: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""
         tokens = () if self.planned_tokens else ("planned_tokens", "told_tokens")  # nobody counted, or had a plan
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in tokens}
+        absent = (*tokens, *(() if self.event_faults else ("event_faults",)))
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in absent}
 
     @staticmethod
     def from_json(document: object) -> GeneratorFacts:

@@ -15,23 +15,12 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.run.job import Prepared, find_scenario, prepare
 from plimsoll.harness.run.promises import Asked as Promised
-from plimsoll.harness.secrecy.redaction import MASK, Redactor, redact
-from plimsoll.harness.secrecy.secrets import sensitive_values
+from plimsoll.harness.secrecy.secrets import public_shell
 from plimsoll.reports.documents.coldstart import QUANTITIES
 from plimsoll.scenarios.spec import Document, ScenarioError
 from plimsoll.scenarios.text.fields import parse_duration
 
 _GOAL = re.compile(r"\s*([a-z_]+)\s*(<=|<)\s*(\S+)\s*")
-_VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s;&|)\"']+)"
-#: Where a shell command may hold a credential under its name: ``--name VALUE``; ``NAME=VALUE``, quoted as a whole too
-#: or after ``-e``; a header. Each is looked for by itself, for one may lie in another.
-_NAMED = (
-    re.compile(rf"--?([A-Za-z][\w-]*)[= ]\s*{_VALUE}"),
-    re.compile(rf"(?=\b([A-Za-z_]\w*)={_VALUE})"),
-    re.compile(r"([A-Za-z][\w-]*): *([^\"'\n]+)"),
-)
-#: User and password of a URL.
-_USER = re.compile(r"://([^\s/@\"']+)@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +68,8 @@ class Wanted:
         """What must be the same for repeats to be repeats of one thing."""
         load = {key: value for key, value in self.flags.items() if value is not None and key not in ("headers", "url")}
         return {
-            "start": public_command(self.start),
-            "between": public_command(self.between),
+            "start": public_shell(self.start),
+            "between": public_shell(self.between),
             "url": self.url,
             "scenario": _as_it_is(self.scenario),
             "load": repr(sorted((key, str(value)) for key, value in {**load, **self.curve}.items())),
@@ -105,16 +94,6 @@ def _as_it_is(scenario: str | Document | None) -> str:
         return scenario or ""
     said = json.dumps(scenario, sort_keys=True, default=str).encode()
     return f"{scenario.where} (sha256 {hashlib.sha256(said).hexdigest()[:12]})"
-
-
-def public_command(text: str) -> str:
-    """A shell command without the values of what its names say are credentials: ``HF_TOKEN=...``, ``--api-key ...``,
-    ``-H 'Authorization: ...'``, ``https://user:password@host``.
-    """
-    found = [(name, value.strip("\"' ")) for pattern in _NAMED for name, value in pattern.findall(text)]
-    # A variable of the environment is not its value.
-    secrets = sensitive_values((name, value) for name, value in found if not value.startswith("$"))
-    return redact(Redactor(secrets).redact(_USER.sub(f"://{MASK}@", text)))
 
 
 def curve_flags(requests: int | None, duration: str | None, rate: float | None) -> dict[str, Any]:

@@ -32,8 +32,10 @@ from plimsoll.harness.run.job import Prepared, hold
 from plimsoll.harness.run.judged import conclude, write_report
 from plimsoll.harness.run.readiness import Ready, preflight, wait_ready
 from plimsoll.harness.run.rundir import ATTEMPTS, RunDirectory, Sealed
+from plimsoll.harness.scraping.scraping import startup
 from plimsoll.harness.secrecy.redaction import redact
-from plimsoll.harness.series.coldstart.coldstart_flags import Goal, Wanted, public_command
+from plimsoll.harness.secrecy.secrets import public_shell
+from plimsoll.harness.series.coldstart.coldstart_flags import Goal, Wanted
 from plimsoll.harness.series.coldstart.warden import Served
 from plimsoll.harness.series.ledger import Ledger, Session, read_document
 from plimsoll.harness.series.one_run import ALONE, Staff
@@ -255,7 +257,7 @@ def _one(wanted: Wanted, number: int, out: Path, folder: Path, staff: Staff) -> 
         reports = [_reported(alone, first), _reported(rest, curve)]  # only now: the server was waiting
         part = of_curve(part, curve, first, list(reports[1][1].validity.reasons))
         served.raise_if_ended()
-        part = part.model_copy(update={"complete": True})
+        part = part.model_copy(update={"complete": True, "phases": startup(_target(wanted))})
     except KeyboardInterrupt:
         fault = HarnessFault("interrupted", ExitCode.INTERRUPTED)
     except HarnessFault as caught:
@@ -469,7 +471,7 @@ def document(wanted: Wanted, ran: Ran) -> ColdstartReport:
     return ColdstartReport(
         outcome=outcome,
         exit_code=int(code),
-        start=public_command(wanted.start),
+        start=public_shell(wanted.start),
         url=wanted.url,
         settings=wanted.settings(),
         wanted=wanted.repeats,

@@ -234,12 +234,12 @@ def _measured(
                 quantities,
                 validity,
                 own,
-                run=str(sealed.manifest["run_id"]),
+                run=f"{sealed.manifest['run_id']}{sealed.manifest.get('class', '')}",  # arms of one run are two
                 pair=item.pair,
                 directory=str(item.folder),
                 plan=str(sealed.manifest.get("plan_fingerprint", "")),
                 within=within,
-                side=_said(sealed, records) if any(one.of_server for one in quantities) else None,
+                side=_said(sealed, records),
             )
         )
         started.append(int(sealed.manifest.get("t0_wall_ns", 0)))

@@ -13,6 +13,7 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.secrecy.secrets import public_shell
 from plimsoll.harness.series.coldstart import coldstart_flags as cold
 from plimsoll.harness.series.coldstart import coldstart_session as session
 from plimsoll.harness.series.coldstart.coldstart_flags import Wanted
@@ -221,7 +222,7 @@ def test_every_mistake_is_told_before_anything_is_started() -> None:
 
 def test_a_credential_in_the_command_is_written_nowhere() -> None:
     command = "HF_TOKEN=abcdef123 CUDA_VISIBLE_DEVICES=0 serve --api-key 'sekrit-42' --port 8000"
-    shown = cold.public_command(command)
+    shown = public_shell(command)
     assert "abcdef123" not in shown
     assert "sekrit-42" not in shown
     assert "--port 8000" in shown
@@ -241,7 +242,7 @@ def test_a_credential_in_the_command_is_written_nowhere() -> None:
     ],
 )
 def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> None:
-    shown = cold.public_command(command)
+    shown = public_shell(command)
     assert "sekrit-42" not in shown
     assert "[redacted]" in shown
     assert "sekrit-42" not in json.dumps(document(Ran((), interrupted=True), start=command, between=command))
@@ -249,11 +250,11 @@ def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> Non
 
 def test_what_a_reference_stands_for_is_masked_in_the_command() -> None:
     learn(["quiet-value-7"])
-    assert cold.public_command("serve --accept quiet-value-7") == "serve --accept [redacted]"
+    assert public_shell("serve --accept quiet-value-7") == "serve --accept [redacted]"
 
 
 def test_the_name_of_a_variable_is_no_secret() -> None:
-    assert cold.public_command('docker run -e HF_TOKEN="$MY_TOKEN" image') == 'docker run -e HF_TOKEN="$MY_TOKEN" image'
+    assert public_shell('docker run -e HF_TOKEN="$MY_TOKEN" image') == 'docker run -e HF_TOKEN="$MY_TOKEN" image'
 
 
 def test_a_long_curve_is_thinned_where_little_happens_and_its_beginning_never() -> None:

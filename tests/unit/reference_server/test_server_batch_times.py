@@ -84,8 +84,8 @@ def simulate(rate: float, window: str, *, n: int = 40_000, max_batch: int = 32, 
 def test_a_window_of_10_ms_gives_the_figures_of_an_independent_simulation(
     rate: float, batch: float, mean_ms: float, p99_ms: float
 ) -> None:
-    """The table takes half a window and T(5): 13 ms at 500/s. But a batch holds 6, and most requests are in larger
-    ones: 15.0. Its p99 of 21.6 ms is what the simulation has.
+    """The table's mean of 13 ms at 500/s is half a window and T(5). But a batch holds 6, and most requests are in
+    larger ones: 15.0. Its p99 of 21.6 ms is what the simulation has.
     """
     seen = simulate(rate, "dynamic")
     assert seen.batch == pytest.approx(batch, rel=0.03)
