@@ -26,6 +26,7 @@ from plimsoll.harness.generator.segments import read_segment, segment_files
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import result
 from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.happenings import unrunnable
 from plimsoll.harness.run.job import hold, prepare
 from plimsoll.harness.run.judged import write_report
 from plimsoll.harness.run.mixture import FOLDER
@@ -38,9 +39,9 @@ from plimsoll.harness.series.one_run import carry_through
 from plimsoll.harness.series.publish import publish, tell
 from plimsoll.reports.documents import canary as documents
 from plimsoll.reports.report import Report
+from plimsoll.reports.wording import units
 from plimsoll.scenarios.plan.blocks import Survey
 from plimsoll.scenarios.spec import Document
-from plimsoll.scenarios.text.fields import format_duration
 from plimsoll.slo.comparison.canary import LOOKS, Canary, Look, Question, Step, follow
 from plimsoll.slo.comparison.quantity import Quantity, QuantityError, parse_all
 from plimsoll.slo.metrics.indicator import catalogue
@@ -142,7 +143,7 @@ def canary(wanted: Wanted, session: Session) -> int:
     outputs, errors = session.outputs(documents.FORMATS, "a canary")
     steps = _steps(wanted.steps, wanted.step_ns, errors)
     asked = _quantities(wanted.metrics, errors)
-    errors += [text for name, command in wanted.commands.items() for text in _unreadable(name, command)]
+    errors += [f"--{name.lower()}: {text}" for name, one in wanted.commands.items() for text in unrunnable(one)]
     found = _scenario(wanted, steps, errors)
     if found is None or not steps:
         raise HarnessFault(errors)
@@ -222,11 +223,12 @@ def _failed(rows: Records, promises: Promises) -> list[str]:
 
 
 def _why(look: Look, question: Question, word: str) -> str:
-    told = {"worse": "is worse than tolerated", "open": "is not decided", "fine": "is no worse than tolerated"}
-    names = ", ".join(str(one.quantity) for one in look.weighed if one.outcome == word)
+    told = {"worse": "worse than tolerated", "open": "not decided", "fine": "no worse than tolerated"}[word]
+    names = [str(one.quantity) for one in look.weighed if one.outcome == word]
     step = question.compared[look.step]
-    at = f"look {look.look + 1} of {LOOKS}, {format_duration(look.cut_ns - step.begin_ns)} into the step"
-    return f"{names} {told[word]} with {step.share * 100:g} % of the queries ({at})"
+    at = f"look {look.look + 1} of {LOOKS}, {units.duration(look.cut_ns - step.begin_ns, 2)} into the step"
+    verb = "are" if len(names) > 1 else "is"
+    return f"{', '.join(names)} {verb} {told} with {step.share * 100:g} % of the queries ({at})"
 
 
 def _ran(command: str, said: documents.CanaryReport) -> documents.CommandPart:
@@ -251,11 +253,6 @@ def _steps(text: str, step_ns: int, errors: list[str]) -> tuple[Step, ...]:
     if sorted(set(shares)) != shares or not 0 < shares[0] < 1 or shares[-1] > 1:
         errors.append(f"--steps: {text} does not rise from above 0% to below or at 100%. Write it like 5%,25%,50%")
     return tuple(Step(one, place * step_ns, (place + 1) * step_ns) for place, one in enumerate(shares))
-
-
-def _unreadable(name: str, command: str) -> list[str]:
-    parsed = subprocess.run(["/bin/sh", "-n", "-c", command], capture_output=True, check=False)
-    return [f"--{name.lower()}: /bin/sh can't read the command. Correct it"] if parsed.returncode else []
 
 
 def _scenario(wanted: Wanted, steps: Sequence[Step], errors: list[str]) -> Document | None:

@@ -42,7 +42,7 @@ def test_every_mistake_is_told_at_once_and_nothing_is_made(tmp_path: Path) -> No
     said = "\n".join(found)
     assert "--steps: 50%,25% does not rise" in said
     assert "nosuch is not known here" in said
-    assert "--abort: /bin/sh can't read the command" in said
+    assert "--abort: /bin/sh can't read it" in said
     assert "--canary: where is it?" in said
     assert not (tmp_path / "out").exists()
 
