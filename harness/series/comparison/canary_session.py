@@ -53,6 +53,7 @@ from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.validity.bracket import lower_end
 
 FILE = "canary.json"
 BASE, CANARY = "base", "canary"
@@ -161,9 +162,13 @@ def canary(wanted: Wanted, session: Session) -> int:
     directory, rows = outcome.sealed.directory, outcome.sealed.told_apart
     write_report(report, directory)
     arms = [selected(rows, (Condition("arm", "=", (name,)),)) for name in (BASE, CANARY)]
-    by_rows = follow(question, arms[0], arms[1], watch.cut_ns if outcome.enough else steps[-1].end_ns)
-    decided = watch.found if outcome.interrupted else by_rows
+    until_ns = watch.cut_ns if outcome.enough else steps[-1].end_ns
+    decided = watch.found if outcome.interrupted else follow(question, arms[0], arms[1], until_ns)
     word, reasons = _decided(decided, arms[1], report, promises, outcome.interrupted)
+    pooled = [outcome.sealed.classes[name].pool_waits > 0 for name in (BASE, CANARY)]
+    if word in ("PROMOTE", "ABORT") and _late(decided, arms, pooled, until_ns):
+        said_late = "the generator was late, and with that taken off it would not be so"
+        word, reasons = "INVALID", [*reasons, f"{said_late}. Lower the rate, add workers, or free the host"]
     said = documents.CanaryReport(
         name=prepared.job.scenario.name,
         outcome=word,
@@ -185,11 +190,23 @@ def canary(wanted: Wanted, session: Session) -> int:
     return publish(said, documents.FORMATS, documents.FORMATS.terminal, outputs, own, remedy, as_json=session.as_json)
 
 
+def _late(found: Canary, arms: Sequence[Records], pooled: Sequence[bool], until_ns: int) -> bool:
+    """Whether the looks say something else where the generator's lateness is taken off the arm that looked worse by it:
+    each arm has a generator of its own.
+    """
+    if found.outcome not in ("PROMOTE", "ABORT"):
+        return False
+    place = 0 if found.outcome == "PROMOTE" else 1
+    low = lower_end(arms[place], pooled[place])
+    ends = [arm if at != place or low is None else low.chunks for at, arm in enumerate(arms)]
+    return low is not None and follow(found.question, ends[0], ends[1], until_ns).outcome != found.outcome
+
+
 def _decided(
     found: Canary, canary_rows: Records, report: Report, promises: Promises, interrupted: bool
 ) -> tuple[documents.Decided, list[str]]:
-    """The outcome and why. A run that the generator spoilt promotes nothing; an abort stands: both met the same."""
-    broken = [check for check in report.validity.checks if not check.ok]
+    """The outcome and why, lateness aside. A run that the generator spoilt otherwise promotes nothing."""
+    broken = [check for check in report.validity.checks if not check.ok and check.name != "lag"]
     if found.outcome == "ABORT":
         return "ABORT", [_why(found.last[-1], found.question, "worse")]
     if interrupted:
