@@ -107,6 +107,7 @@ bench: $(STAMP)  ## the hot path beside its baseline; memory and CPU of sealing 
 
 golden: $(STAMP)  ## rewrite golden files, printing the differences
 	$(BIN)/python -m pytest -q tests --ignore=tests/e2e --ignore=tests/real --update-golden
+	$(BIN)/python -m pytest -q tests/e2e/test_page_pictures.py --update-golden
 
 docs: $(STAMP)  ## regenerate the generated parts of docs/
 	$(BIN)/python -m plimsoll.slo.metrics_doc --write

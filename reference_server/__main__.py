@@ -8,10 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from plimsoll.reference_server.config import ReadyLine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,14 +26,23 @@ def _run(arguments: Sequence[str] | None) -> int:
     from plimsoll.reference_server.server import serve
     from plimsoll.reference_server.values.errors import ConfigError
 
-    given = parser().parse_args(arguments)
-    if given.until_stdin_closes:
-        threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        settings = configure(given)
-        if given.ready_fd is not None and not _is_open(given.ready_fd):
+        given = parser().parse_args(words)
+        if given.until_stdin_closes:
+            threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
+        if given.ready_fd is not None and not (isinstance(given.ready_fd, int) and _is_open(given.ready_fd)):
             raise ConfigError(f"--ready-fd {given.ready_fd}: no such descriptor is open. Pass one to this process")
-        asyncio.run(serve(settings, _announcer(given.ready_fd)))
+        announce = _announcer(given.ready_fd)
+        if given.replicas is None:
+            settings = configure(given)
+            asyncio.run(serve(settings, lambda ready: announce(ready.as_json())))
+        else:
+            import uvloop
+
+            from plimsoll.reference_server import crew, fleet
+
+            uvloop.run(fleet.serve(crew.read(words), announce))
     except ConfigError as error:
         return _complain(str(error))
     except OSError as error:
@@ -63,11 +68,11 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def _announcer(ready_fd: int | None) -> Callable[[ReadyLine], None]:
+def _announcer(ready_fd: int | None) -> Callable[[str], None]:
     """Writes the ready line to standard output and to the descriptor."""
 
-    def announce(ready: ReadyLine) -> None:
-        line = ready.as_json() + "\n"
+    def announce(ready: str) -> None:
+        line = ready + "\n"
         sys.stdout.write(line)
         sys.stdout.flush()
         if ready_fd is not None:

@@ -16,6 +16,7 @@ from plimsoll.reference_server.engine.engine import Engine
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import Bounds, LanguageModel
 from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.engine.shelf import Shelved
 from plimsoll.reference_server.misfortune.fault import Fault
 from plimsoll.reference_server.misfortune.levers import (
     MisfortuneModel,
@@ -95,18 +96,22 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
         if (error.name or "").split(".")[0] != "PIL":
             raise
         raise ConfigError(f"--model {name} needs Pillow, which is missing. Install plimsoll-slo[server]") from None
+    build = functools.partial(
+        module.build,
+        device=torch_runner.choose_device(config.device),
+        seed=config.seed,
+        threads=torch_runner.choose_threads(config.threads),
+        **({"side": config.image_side} if name == "resnet50" else {}),
+    )
     with service.startup.phase(WEIGHTS):
-        model = module.build(
-            device=torch_runner.choose_device(config.device),
-            seed=config.seed,
-            threads=torch_runner.choose_threads(config.threads),
-        )
+        model = Shelved(service.shelf, build)
     return Batcher(
         MisfortuneModel(model, SlowedSteps(service.faults)),
         max_batch=config.max_batch,
         max_wait_ns=config.max_wait_ns,
         queue_limit=config.queue_limit,
         synchronise=config.synchronise,
+        window=config.window,
         startup=service.startup,
         metrics=service.metrics,
     )
@@ -162,5 +167,6 @@ def _scheduler(config: ServerConfig, loaded: torch_runner.Loaded) -> Scheduler:
         queue_limit=config.queue_limit,
         max_context=runner.shape.max_context,
         step_tokens=config.step_tokens,
+        continuous=config.batching == "continuous",
         eos=loaded.tokenizer.eos,
     )

@@ -107,6 +107,7 @@ class GrpcFrontEnd:
                 ("grpc.so_reuseport", 0),
             ),
             maximum_concurrent_rpcs=self._service.max_connections,
+            interceptors=[calls.Signature(identity)] if (identity := self._service.identity()) else (),
         )
         server.add_generic_rpc_handlers(self._handlers())
         try:

@@ -247,6 +247,12 @@ class HttpFrontEnd:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=4096)
         app = web.Application(middlewares=[self._door.track, refusals])
+        if identity := self._service.identity():
+
+            async def sign(_request: web.Request, response: web.StreamResponse) -> None:
+                response.headers.update(identity)
+
+            app.on_response_prepare.append(sign)
         for dialect in _DIALECTS:
             dialect.add_routes(app, self._service)
         # aiohttp would warn about every client that offers a subprotocol unknown here: none is chosen (RFC 6455).

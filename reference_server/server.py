@@ -11,18 +11,22 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plimsoll.reference_server.config import WITH_TORCH, ReadyLine, ServerConfig
+from plimsoll.reference_server.engine.batch_clock import BatchClock
+from plimsoll.reference_server.engine.batch_queue import BatchQueue
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.engine.shelf import Shelf
 from plimsoll.reference_server.http_server import HttpFrontEnd
 from plimsoll.reference_server.misfortune.fault import parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults, linger
 from plimsoll.reference_server.misfortune.levers import slots_lever
 from plimsoll.reference_server.seams.truth import Truth
 from plimsoll.reference_server.service.service import Service
-from plimsoll.reference_server.values.durations import IMPORT, Startup
+from plimsoll.reference_server.values.durations import IMPORT, Startup, batch_times
 from plimsoll.reference_server.values.errors import ConfigError
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 
@@ -52,6 +56,10 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
         startup=Startup(),
         read_timeout_s=config.read_timeout_s,
         max_connections=config.max_connections,
+        version=config.version,
+        served_by=config.served_by,
+        shelf=Shelf(config.resident),
+        response_cache=config.response_cache,
     )
     http = HttpFrontEnd(service)
     grpc = _grpc(service) if config.grpc_port is not None else None
@@ -116,6 +124,16 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
     finally:
         unwanted.set()  # told to stop, nobody waits for the rest of it
     if "scripted" in config.models:
+        batches = None
+        if (times := batch_times(config.service)) is not None:
+            queue = BatchQueue(
+                max_batch=config.max_batch,
+                max_wait_ns=config.max_wait_ns,
+                queue_limit=config.queue_limit,
+                window=config.window,
+            )
+            counted = partial(service.metrics.batch, "scripted", max_batch=config.max_batch)
+            batches = BatchClock(service.wheel.at, queue, fixed_ns=times[0], each_ns=times[1], on_batch=counted)
         service.scripted = ScriptedModel(
             service.wheel,
             ttft_ns=config.ttft_ns,
@@ -125,6 +143,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             service=config.service,
             queue_limit=config.queue_limit,
             late_ns=service.faults.late_ns,
+            batches=batches,
         )
         service.levers.attach(slots_lever(service.scripted, service.faults))
     if any(name in WITH_TORCH for name in config.models):

@@ -5,8 +5,6 @@ The timeline has no percentiles; charts and sections that need rows are left out
 has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

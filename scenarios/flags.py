@@ -1,7 +1,5 @@
 """Command-line flags over a scenario file: what each flag changes, and which flags do not go together."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -131,7 +129,11 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
         mapping["name"] = _named(mapping)
     elif base is not None and base.description:
         mapping["description"] = _described(base, mapping, flags)
-    where = base.name if base is not None else COMMAND_LINE
+    return _parsed(mapping, base.name if base is not None else COMMAND_LINE, labels, errors)
+
+
+def _parsed(mapping: Mapping[str, Any], where: str, labels: Mapping[str, str], errors: Sequence[str]) -> Scenario:
+    """The scenario in ``mapping``. Raises ``ScenarioError`` with these errors, and then with its own."""
     try:
         scenario = parse(mapping, where, labels=labels)
     except ScenarioError as error:
@@ -180,13 +182,7 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
         if name and "until" not in one:
             _set_stop(one, given, own)
         labels |= {f"{below}{path}": flag for path, flag in own.items()}
-    try:
-        scenario = parse(mapping, base.name, labels=labels)
-    except ScenarioError as error:
-        raise ScenarioError([*errors, *error.errors]) from None
-    if errors:
-        raise ScenarioError(errors)
-    return scenario
+    return _parsed(mapping, base.name, labels, errors)
 
 
 #: A load, of a mix perhaps that of one class.
@@ -326,7 +322,8 @@ def _of_run(mapping: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
         return {}
     data, waits = params.get("turns") == "data", given.get("sessions") == "turns"
     names = ["turns"] * data + ["history"] * (data or waits) + ["affinity", "on_failure"] * waits
-    return {name: params[name] for name in names if params.get(name) is not None}
+    recorded = {"barge_in": "recorded"} if waits and params.get("barge_in") else {}
+    return {name: params[name] for name in names if params.get(name) is not None} | recorded
 
 
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
@@ -347,8 +344,7 @@ def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[
             source[key] = given[key]
             labels[f"source.{key}"] = _flag(key)
         elif key in given:
-            text = f"{_flag(key)}: source {source['kind']} has no {key}. Leave it out, or use synthetic_text."
-            errors.append(text)
+            errors.append(f"{_flag(key)}: source {source['kind']} has no {key}. Leave it out, or use synthetic_text.")
     for key in given:  # of a sweep: source.count, source.shared.groups
         first, _, path = key.partition(".")
         if first == "source" and path:

@@ -36,53 +36,13 @@ class Frame:
     deadline_ns: int
 
 
-def no_frame(params: Any) -> None:
-    """What a kind without deadlines says of its frames."""
-    return
-
-
-def no_lead(params: Any) -> int:
-    """How long the warm-up is of a kind whose params say nothing of it."""
-    return 0
-
-
-def no_notes(params: Any, seed: int) -> Sequence[str]:
-    """What a reader should know of a load that is what its scenario says."""
-    return ()
-
-
-def no_originals(params: Any, stop: Stop, seed: int) -> None:
-    """What a kind says whose requests nobody sent before."""
-    return
-
-
 #: What plans with sessions tell rows apart by.
 OF_SESSIONS = ("session", "turn")
-
-
-def no_labels(params: Any) -> tuple[str, ...]:
-    """What a kind says whose queries are all alike."""
-    return ()
 
 
 def no_give_ups(params: Any, seed: int) -> Callable[[IntArray], IntArray]:
     """What a kind says that repeats no recording."""
     raise ValueError("cancel: recorded is of kind replay, which knows what was recorded. Give a share and a delay")
-
-
-def never(params: Any) -> bool:
-    """Whether a kind whose queries stand alone tries a failed one again."""
-    return False
-
-
-def as_it_is(params: Any, source: PayloadSource) -> PayloadSource:
-    """What a kind that sends a source's samples makes of it."""
-    return source
-
-
-def as_they_are(params: Any, source: Callable[[], PayloadSource]) -> Any:
-    """The params of a kind whose plan depends on no data."""
-    return params
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +75,18 @@ class Kind:
     warmup: Callable[[Any, Warmup], Plan | Blocks | None]
     slots: Callable[[Any], int | None]
     size: Callable[[Any, Stop], int]
-    frame: Callable[[Any], Frame | None] = no_frame
-    lead: Callable[[Any], int] = no_lead
-    notes: Callable[[Any, int], Sequence[str]] = no_notes
-    originals: Callable[[Any, Stop, int], Iterator[Mapping[str, IntArray]] | None] = no_originals
+    frame: Callable[[Any], Frame | None] = lambda params: None
+    lead: Callable[[Any], int] = lambda params: 0
+    notes: Callable[[Any, int], Sequence[str]] = lambda params, seed: ()
+    originals: Callable[[Any, Stop, int], Iterator[Mapping[str, IntArray]] | None] = lambda params, stop, seed: None
     gave_up: Callable[[Any, int], Callable[[IntArray], IntArray]] = no_give_ups
-    labels: Callable[[Any], tuple[str, ...]] = no_labels
+    labels: Callable[[Any], tuple[str, ...]] = lambda params: ()
     sample_file: str | None = None
     one_query: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
-    sourced: Callable[[Any, PayloadSource], PayloadSource] = as_it_is
-    settled: Callable[[Any, Callable[[], PayloadSource]], Any] = as_they_are
-    again: Callable[[Any], bool] = never
+    sourced: Callable[[Any, PayloadSource], PayloadSource] = lambda params, source: source
+    settled: Callable[[Any, Callable[[], PayloadSource]], Any] = lambda params, source: params
+    again: Callable[[Any], bool] = lambda params: False
 
     def build(self, params: Any, stop: Stop, n_samples: int, seed: int) -> Plan:
         """The whole plan. Raises ``ValueError``."""

@@ -1,7 +1,5 @@
 """The ready-made scenarios: which there are, and what each says of itself. None is checked here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ variants.
 ``python -m plimsoll.slo.metrics_doc --write`` brings them up to date; a test fails when they are stale.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys
@@ -60,7 +58,7 @@ def _peer(peer: Peer) -> str:
 
 
 def _unit(indicator: Indicator) -> str:
-    return {"ns": "ns", "per_s": "per second", "1": "number"}[indicator.unit]
+    return {"ns": "ns", "per_s": "per second", "1": "number", "bytes": "bytes"}[indicator.unit]
 
 
 def _section(indicator: Indicator) -> str:

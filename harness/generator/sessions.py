@@ -48,6 +48,8 @@ NO_HISTORY = (
 _ELSEWHERE = frozenset({"text", "generated_text", "response"})
 #: The header that token-echo sends back.
 TOKEN = b"x-session-token"
+#: What an answer does that has something to be sent back.
+_GIVEN = {"cookie": "set a cookie", "token-echo": "had an x-session-token"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class Affinity:
         self._how = given if isinstance(given, str) else "header" if given else ""
         self._name = given["header"].encode() if isinstance(given, Mapping) else b""
         self._run = run_id.encode()
+        self._got: bool | None = None  # anything to send back; None: no answer was looked at
 
     def marked(self, request: Any, session: int, echoed: bytes) -> Any:
         """The request with this session's mark; ``echoed``: the header line that its last answer asked for."""
@@ -187,6 +190,19 @@ class Affinity:
 
     def echo(self, headers: Sequence[tuple[bytes, bytes]], before: bytes) -> bytes:
         """The header line that the next turn sends back after these headers."""
+        line = self._echo(headers, before)
+        self._got = bool(self._got or line)
+        return line
+
+    def notes(self) -> list[str]:
+        """What a reader should know: the endpoint gave nothing that could be sent back."""
+        said = (
+            f"affinity: no answer to a worker's sessions {_GIVEN.get(self._how)}, so that nothing kept their turns at "
+            "one place. Have the server or its router give one, or name a header (affinity: {header: NAME})"
+        )
+        return [said] if self._got is False and self._how in _GIVEN else []
+
+    def _echo(self, headers: Sequence[tuple[bytes, bytes]], before: bytes) -> bytes:
         if self._how == "token-echo":
             found = [value for name, value in headers if name.lower() == TOKEN]
             return b"%s: %s\r\n" % (TOKEN, found[-1]) if found else before
@@ -284,9 +300,7 @@ class Turns:
                 self._next[earlier] = row
         labels = {} if plan.labels is None else plan.labels.columns
         self._cuts = labels["barge_in"].tolist() if "barge_in" in labels else None
-        later = np.array(before) >= 0
-        #: Nobody thinks: each turn is due when the answer before it has ended.
-        self.hurried = bool((plan.due_ns[later] == plan.due_ns[np.array(before)[later]]).all())
+        self.hurried = plan.hurried
         #: Of a closed loop the sessions at a time, and where each of the list begins.
         self.slots = plan.max_in_flight or 0 if plan.cyclic else 0
         self._begins = np.flatnonzero(plan.after < 0).tolist() if plan.cyclic else []

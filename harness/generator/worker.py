@@ -98,6 +98,7 @@ class Worker:
         self._protocol = protocol(str(spec["target"]["protocol"]))  # now, before connections take every descriptor
         self._faults: list[str] = []
         self._fed: dict[int, Fed] = {}
+        self._notes_of_sessions: Callable[[], list[str]] = list
         self._t0 = asyncio.Event()
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
@@ -147,6 +148,7 @@ class Worker:
         if sessions:
             manners = self._manners(client, source, requests, run_id)
             feeds[int(Phase.MEASURE)] = turns = Turns(mine.head, requests, manners, cancel(mine.head), clock)
+            self._notes_of_sessions = manners.affinity.notes
         most, first = int(self._spec["max_outstanding"]), int(self._spec.get("first_query", 0))
         load = Load(mine, before, requests, run_id, most, cancel, feeds, turns, first, self._traces(run_id))
         return load, fingerprint
@@ -248,8 +250,7 @@ class Worker:
         if outputs is not None:
             outputs.close()
             self._faults += outputs.faults
-        for fed in self._fed.values():
-            self._faults += [f"worker {self._index}: {fault}" for fault in fed.close()]
+        self._faults += [f"worker {self._index}: {fault}" for fed in self._fed.values() for fault in fed.close()]
         self._status(issuer, recorder)
         self._hand_over(issuer, recorder, writer, {**measured, "client": (native or client).stats()})
         if native is not None:
@@ -274,7 +275,7 @@ class Worker:
                 "rows": recorder.rows + recorder.attempts,
                 **writer.account,
             },
-            "disk_notes": writer.notes + recorder.notes,
+            "disk_notes": writer.notes + recorder.notes + self._notes_of_sessions(),
             "folders": writer.folders,
             "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
             "orphaned": self._orphaned,

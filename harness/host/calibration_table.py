@@ -141,11 +141,14 @@ class Found:
     note: str = ""
 
 
-def engine_of(target: Target) -> str:
-    """What will send to this target: the C extension speaks plain HTTP/1.1, Python everything else."""
+def engine_of(target: Target, hurried: bool = False, habitual: bool = False) -> str:
+    """What will send to this target: the C extension speaks plain HTTP/1.1, Python everything else, sessions in which
+    nobody thinks (``hurried``), and what a client with habits sends again or drops.
+    """
     if target.engine != "auto":
         return target.engine
-    plain = target.url.startswith("http:") and protocol(target.protocol).needs_url
+    alone = not (hurried or habitual or target.fresh)
+    plain = alone and target.url.startswith("http:") and protocol(target.protocol).needs_url
     return "native" if plain and find_spec("plimsoll.harness.generator._engine") is not None else "python"
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.host.manifest import package_version, public_url
 from plimsoll.harness.live.place import HOST, Place, private
+from plimsoll.harness.live.served import Following
 from plimsoll.harness.live.server import LiveServer
 from plimsoll.harness.live.state import LiveState
 from plimsoll.harness.run.job import Prepared
@@ -95,7 +96,7 @@ class LiveView(Watcher):
     def begin(self, beginning: Beginning) -> None:
         """t0 is announced."""
         self._begun = True
-        self._server.post(self._shown.state.begin, beginning, self._now_ns())
+        self._server.post(self._shown.begin, beginning)
 
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """One worker's status line, handed to the server's thread."""
@@ -134,8 +135,16 @@ class _Shown:
         self._now_ns = now_ns
         self._sealed_s: float | None = None
         self._judged_s: float | None = None
+        self._server: Following | None = None
+
+    def begin(self, beginning: Beginning) -> None:
+        self.state.begin(beginning, self._now_ns())
+        if self._directory is not None:
+            self._server = Following(self._directory, beginning.t0_ns)
 
     def report(self) -> LiveReport:
+        if self._server is not None:
+            self.state.served(self._server.news())
         return self.state.report(self._now_ns())
 
     def sealed(self) -> None:

@@ -8,13 +8,15 @@ time is handed to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from plimsoll.harness.generator.recorder import FRESH, spreads_of
+from plimsoll.harness.live.served import Said
 from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
 from plimsoll.reports.documents import live
@@ -39,10 +41,11 @@ class Interval:
 
     ``sent``, ``done``: requests, fractions of one where a status line spans a boundary. ``failed``: of all, ``lost``:
     of the measured ones. ``in_flight``: the most seen, None when nobody looked. ``spreads``: by name, bin -> count.
-    ``counts``: by objective, n and how many were bad.
+    ``counts``: by objective, n and how many were bad. ``served``: by name, the largest that the server said and 0, or
+    what was counted and in how many seconds; NaN: unknown.
     """
 
-    __slots__ = ("_found", "counts", "done", "failed", "in_flight", "lost", "sent", "spreads")
+    __slots__ = ("_found", "counts", "done", "failed", "in_flight", "lost", "sent", "served", "spreads")
 
     def __init__(self, objectives: int) -> None:
         self.sent = 0.0
@@ -52,6 +55,7 @@ class Interval:
         self.in_flight: int | None = None
         self.spreads: dict[str, dict[int, int]] = {}
         self.counts = [(0, 0)] * objectives
+        self.served: dict[str, tuple[float, float]] = {}
         self._found: dict[str, Found] = {}
 
     def add(self, name: str, histogram: Mapping[str, int] | Mapping[int, int]) -> None:
@@ -73,6 +77,12 @@ class Interval:
         n_before, bad_before = self.counts[index]
         self.counts[index] = (n_before + n, bad_before + bad)
 
+    def serve(self, name: str, value: float, seconds: float) -> None:
+        """The server said this of itself."""
+        before, lasted = self.served.get(name, (0.0 if seconds else -math.inf, 0.0))
+        both = before + value if seconds or math.isnan(before + value) else max(before, value)
+        self.served[name] = both, lasted + seconds
+
     def merge(self, other: Interval) -> None:
         """Take up the interval after this one."""
         self.sent += other.sent
@@ -85,6 +95,8 @@ class Interval:
             self.add(name, bins)
         for index, (n, bad) in enumerate(other.counts):
             self.judged(index, n, bad)
+        for name, (value, seconds) in other.served.items():
+            self.serve(name, value, seconds)
         self._found.clear()
 
     def percentiles(self, name: str) -> Found:
@@ -212,6 +224,13 @@ class LiveState:
             here.judged(index, n - n_before, bad - bad_before)
         self._counted = counted
 
+    def served(self, said: Iterable[Said]) -> None:
+        """Take what the server says of itself; what it said before the warm-up is not shown."""
+        for one in said:
+            if self._intervals is not None and one.at_ns >= self._intervals.start_ns:
+                self._intervals.at(one.at_ns).serve(one.name, one.value, one.seconds)
+                self._totals.served[one.name] = (0.0, 0.0)
+
     def happened(self, event: Mapping[str, Any]) -> None:
         """An event of the scenario began, or ended."""
         self._events[str(event["name"])] = int(event["begun_ns"])
@@ -293,6 +312,7 @@ class LiveState:
             failed=[i.failed for i in shown],
             in_flight_max=[i.in_flight for i in shown],
             bands={name: _band([i.percentiles(name) for i in shown]) for name in names},
+            served={name: _course([i.served.get(name) for i in shown]) for name in self._totals.served},
         )
 
     def _burns(self, shown: Sequence[Interval]) -> list[BurnPart]:
@@ -355,6 +375,18 @@ class _Due:
 def _overall(bins: Mapping[int, int], lost: int) -> Percentiles:
     p50, p90, p99 = live.percentiles(bins, lost)
     return Percentiles(n=sum(bins.values()), failed=lost, p50=p50, p90=p90, p99=p99)
+
+
+def _course(found: Sequence[tuple[float, float] | None]) -> list[float | None]:
+    """What was said in each interval; one in which nothing was said has what was said before it, the last ones none."""
+    shown: list[float | None] = []
+    said = [at for at, one in enumerate(found) if one is not None]
+    for at, one in enumerate(found):
+        if one is not None:
+            shown.append(None if math.isnan(one[0]) else one[0] / (one[1] or 1.0))
+        else:
+            shown.append(shown[-1] if shown and at < said[-1] else None)
+    return shown
 
 
 def _band(found: Sequence[tuple[int, tuple[int | None, int | None, int | None]]]) -> live.Band:

@@ -17,8 +17,8 @@ import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.host_check import output_tokens
-from plimsoll.harness.run.job import find_scenario, promised
-from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
+from plimsoll.harness.run.job import check_promised, errors_beyond, find_scenario
+from plimsoll.harness.run.promises import Asked, Promises, read_promises
 from plimsoll.scenarios.plan.arrival import profile
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.scenarios.plugins import kinds
@@ -479,14 +479,14 @@ def read(name: str | None, flags: Mapping[str, Any], asked: Asked, guesses: Gues
     try:
         scenario = find_scenario(name, flags)
     except ScenarioError as error:
-        errors += error.errors
-    if scenario is not None and not asked.any_objective:
-        promises, problems = of_scenario(scenario.name, promised(scenario), asked)
+        errors += error.errors + ([] if name is None else errors_beyond(name, asked.any_objective))
+    if scenario is not None:
+        promises, problems = check_promised(scenario, name, flags, asked, promises)
         errors += problems
     if not errors and not promises.slos and not any(one.scope == "run" for one in promises.objectives):
         errors.append("nothing is promised, so there is nothing to plan for. Add --slo 'p99(ttft) <= 200ms'")
     if errors or scenario is None:
-        raise HarnessFault(errors)
+        raise HarnessFault(list(dict.fromkeys(errors)))
     return Question(scenario, promises, assumptions)
 
 

@@ -89,6 +89,7 @@ class Job:
     calibrate_tokens: bool = False
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
     classes: Mapping[str, Job] = field(default_factory=dict)
+    serving: int | None = None  # the process of the bundled server, where it was started before
     events: Sequence[happenings.Event] = ()
 
 
@@ -263,7 +264,9 @@ class Coordinator:
         self._notice = notice
         self._parts = [Part(job, name, workforce or Crew(), notice) for name in job.classes or [""]]
         self._watchers = tuple(watchers)
-        self._happenings = happenings.Happenings(job.events, job.directory.path, notice)
+        self._happenings = happenings.Happenings(
+            job.events, job.directory.path, notice, bool(job.events) and not job.scenario.phases
+        )
         self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
@@ -290,8 +293,9 @@ class Coordinator:
             targets = self._all_well(await asyncio.gather(*asked, return_exceptions=True))
             if self._job.calibrate_tokens:
                 await self._count_tokens(targets)
+            pid = self._job.serving if server is None else server.process.pid
             for watcher in self._watchers:
-                await watcher.ready([target.url for target in targets])
+                await watcher.ready([target.url for target in targets], pid)
             sealed = await self._measure(targets, server)
         except asyncio.CancelledError:
             await self._kill()
@@ -551,8 +555,8 @@ async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArra
 
 def matters(target: Target, plan: Extent) -> bool:
     """Whether what the probe finds would change anything for this load, sent by workers of this host."""
-    paced = plan.open_loop and plan.n_queries > 1
-    return paced and target.spin_ns is None and protocols()[target.protocol].needs_url and engine_of(target) == "native"
+    paced = plan.open_loop and plan.n_queries > 1 and protocols()[target.protocol].needs_url
+    return paced and target.spin_ns is None and engine_of(target, plan.hurried) == "native"
 
 
 def chosen(late: IntArray, plan: Extent, workers: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from plimsoll.harness.process.child import death
 from plimsoll.harness.secrecy.redaction import KNOWN, learn, redact
 from plimsoll.harness.secrecy.secrets import expanded, public_shell, shell_secrets
 from plimsoll.scenarios.scenario import Scenario
-from plimsoll.scenarios.text.events import EventSection, HttpSection, cut, names_of, stretches
+from plimsoll.scenarios.text.events import EventSection, HttpSection, cut, names_of, phases_of, stretches
 
 #: So much of the end of what an event said is kept, in characters.
 OUTPUT = 2_000
@@ -109,18 +109,19 @@ def phases_at(scenario: Scenario) -> list[tuple[str, int]]:
     return stretches(scenario.phases) if scenario.phases else [("before", 0)] if scenario.events else []
 
 
-def moments_of(scenario: Scenario) -> tuple[str, ...]:
-    """What a recovery may be counted from."""
-    if scenario.events:
-        return names_of(scenario.events)
-    return tuple(name for name, one in scenario.phases.items() if one.to_ns is not None)
+def moments_of(scenario: Scenario) -> tuple[tuple[str, ...], bool]:
+    """What a recovery may be counted from, and whether it is clear which where nobody says it."""
+    ended = tuple(name for name, one in scenario.phases.items() if one.to_ns is not None)
+    cuts = phases_of(scenario.events) if scenario.events and not scenario.phases else ()
+    events = names_of(scenario.events)
+    return (*events, *ended, *cuts), len(events or ended) == 1
 
 
 class Happenings:
-    """Does the events of one run. ``begin`` at t0, ``end`` when the last query is over."""
+    """Does the events of one run. ``begin`` at t0, ``end`` when the last query is over. ``cuts``: they make phases."""
 
-    def __init__(self, events: Sequence[Event], folder: Path, notice: Callable[[str], None]) -> None:
-        self._events, self._folder, self._notice = events, folder, notice
+    def __init__(self, events: Sequence[Event], folder: Path, notice: Callable[[str], None], cuts: bool) -> None:
+        self._events, self._folder, self._notice, self._cuts = events, folder, notice, cuts
         self.done = [Done(one.name, one.section.does, one.public, one.section.at_ns) for one in events]
         self._tasks: list[asyncio.Task[None]] = []
         self._t0_ns = 0
@@ -132,8 +133,8 @@ class Happenings:
         if not self._events:
             return {}
         times = [(one.begun_ns, one.ended_ns) for one in self.done]
-        phases = cut([one.section for one in self._events], times)
-        return {"events": [asdict(one) for one in self.done], "phases": phases}
+        phases = {"phases": cut([one.section for one in self._events], times)} if self._cuts else {}
+        return {"events": [asdict(one) for one in self.done], **phases}
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any
 
 from plimsoll.harness.errors import HarnessFault
@@ -19,6 +18,7 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.crew import split_workers
 from plimsoll.harness.transport.client import Target
+from plimsoll.reports.wording.units import human
 from plimsoll.scenarios.plan.blocks import Extent
 from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
 from plimsoll.scenarios.spec import Scenario
@@ -31,7 +31,7 @@ _IN_SEGMENTS, _SEALED = (120, 8), (40, 4)
 #: The share of chunk times in the tail, where few requests break a limit.
 _TAIL = 0.02
 #: Fewer bytes than this go to other folders where this one is full; more than ``_MUCH`` are told of.
-_LITTLE, _MUCH = 20_000_000, 1_000_000_000
+_LITTLE, _MUCH = 20_000_000, 1 << 30
 #: So many requests for each prompt are worth a word.
 _AGAIN = 4
 #: A window this much above the mean is a peak; less is what a Poisson process does anyway.
@@ -57,11 +57,10 @@ def check_host(job: Job, host: limits.HostLimits | None = None, plan: Extent | N
     if not protocols()[target.protocol].needs_url:
         return HostCheck((), {})
     plan = plan or extent_of(scenario)
-    found = calibration_table.find(
-        calibration_table.this_host(calibration_table.engine_of(target)),
-        datetime.now(UTC),
-        calibration_table.table_path(),
-    )
+    habitual = scenario.client is not None and scenario.client.habitual
+    engine = calibration_table.engine_of(target, plan.hurried, habitual)
+    host_now = calibration_table.this_host(engine)
+    found = calibration_table.find(host_now, datetime.now(UTC), calibration_table.table_path())
     chosen = None
     if found.table is not None and "workers" not in scenario.model_fields_set:
         chosen = calibration_table.workers_for(found.table, demand(scenario, plan, 1))
@@ -115,17 +114,14 @@ def check_disk(job: Job, free: int | None = None, plan: Extent | None = None) ->
         return None
     share = sampled(scenario.keep) or {"all": 1, "tail": _TAIL}.get(scenario.keep, 0)
     stays = after - _SEALED[1] * chunks * (1 - share)
+    needs, left, there = (human(float(size), "bytes") for size in (during + after, stays, free))
     said = (
-        f"{rows:,} requests with {chunks:,} chunk times take about {_gb(during + after)} of disk in {path} until they "
-        f"are sealed and judged, and {_gb(stays)} from then on (keep {scenario.keep}); {_gb(free)} are free"
+        f"{rows:,} requests with {chunks:,} chunk times take about {needs} of disk in {path} until they "
+        f"are sealed and judged, and {left} from then on (keep {scenario.keep}); {there} are free"
     )
     if during + after > free:
         raise HarnessFault(f"--out: {said}. Nothing was sent. Make room, name a larger disk, or send less")
     return said
-
-
-def _gb(size: Fraction | float) -> str:
-    return f"{float(size) / 1e9:,.2f} GB"
 
 
 def needed(plan: Extent, target: Target, workers: int) -> limits.Connections:

@@ -21,6 +21,7 @@ from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process.writing import Output
 from plimsoll.harness.protocols._discovery import outside, protocols, spoken_by
 from plimsoll.harness.run import bundled, happenings, mixture, rundir
+from plimsoll.harness.run.contradictions import check_accuracy, contradictions, unasked
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.judged import read_formats
 from plimsoll.harness.run.promises import Asked, Promises, about, of_scenario, read_promises, undivided
@@ -44,18 +45,12 @@ from plimsoll.reports.blocks.section import sections
 from plimsoll.scenarios.flags import COMMAND_LINE
 from plimsoll.scenarios.plan.habits import GRPC, ClientSection
 from plimsoll.scenarios.plugins import kinds
-from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Document, Scenario, ScenarioError, TargetSection, document, load, with_flags
 from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.scenarios.text.labels import fallback_of
 from plimsoll.slo.metrics.indicator import tried
 from plimsoll.slo.metrics.plugin import all_at_once
-from plimsoll.slo.objectives import selector
-from plimsoll.slo.objectives.objective import Objective, ObjectiveError
-from plimsoll.slo.records.labels import AGENT, REGION
 from plimsoll.slo.records.trace_ids import HEADER, address_error
-from plimsoll.slo.validity import mixed
-from plimsoll.slo.verdict.hops import parse_hops
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = (
@@ -126,20 +121,14 @@ def prepare(
             problems = _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", options)[1]
             errors += _lined(problems, COMMAND_LINE, None, flags)
         else:
-            errors += _errors_beyond(scenario_name, asked.any_objective)
+            errors += errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
     errors += problems
     targets: dict[str, tuple[Target, Headers]] = {}
     if scenario is not None:
-        if not asked.any_objective:
-            promises, problems = of_scenario(scenario.name, promised(scenario), asked)
-            errors += [*problems, *_undivided(scenario)]
-        errors += [
-            *check_accuracy(scenario, promises.objectives),
-            *check_labels(scenario, promises.objectives),
-            *([] if asked.served else _unasked(promises.objectives)),
-            *_check_budget(scenario),
-        ]
+        promises, problems = check_promised(scenario, scenario_name, flags, asked, promises)
+        errors += [*problems, *check_accuracy(scenario, promises.objectives)]
+        errors += [] if asked.served else unasked(scenario, promises.objectives)
         events = _events(scenario, scenario_name, allow_commands, errors)
         for name, one in scenario.classes.items():
             target, headers, problems = _target(one, scenario.name)
@@ -176,18 +165,23 @@ def _events(
     return found
 
 
-def _check_budget(scenario: Scenario) -> list[str]:
-    """What is wrong with the latency budget."""
-    try:
-        parse_hops(scenario.budget)
-    except ObjectiveError as error:
-        return [f"{scenario.name}:{text}" for text in error.errors]
-    return []
-
-
-def _unasked(objectives: Sequence[Objective]) -> list[str]:
-    said = "nobody asks the server. Add --server-metrics auto, or drop the objective"
-    return [f"{one}: {said}" for one in objectives if one.of_server]
+def check_promised(
+    scenario: Scenario, name: str | Document | None, flags: Mapping[str, Any], asked: Asked, promises: Promises
+) -> tuple[Promises, list[str]]:
+    """The promises of the flags, else the scenario's own, and every error in it but for what other flags and the host
+    decide: URL, secrets, mode, whom to ask.
+    """
+    errors: list[str] = []
+    if not asked.any_objective:
+        promises, errors = of_scenario(scenario.name, promised(scenario), asked)
+        errors += _undivided(scenario)
+    if any(one.mode == "accuracy" for one in scenario.classes.values()):
+        errors += check_accuracy(scenario, promises.objectives)
+    errors += contradictions(scenario, promises.objectives)
+    for part, one in scenario.classes.items():
+        problems = _at_class(_check_target(scenario.name, one, encode=False), scenario.name, part)
+        errors += _lined(problems, scenario.name, name, flags)
+    return promises, errors
 
 
 def promised(scenario: Scenario) -> list[str]:
@@ -273,7 +267,7 @@ def traces_error(address: Any) -> str | None:
     return address_error(address)
 
 
-def _errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
+def errors_beyond(scenario_name: str | Document, slo_given: bool) -> list[str]:
     """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
     try:
         raw = document(scenario_name)
@@ -414,8 +408,9 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
         raw = document(name)
         scenario = load(raw)
     except ScenarioError as error:
-        raise HarnessFault(error.errors + _errors_beyond(raw, slo_given=False)) from None
-    errors = [*of_scenario(name, promised(scenario))[1], *_undivided(scenario)]
+        raise HarnessFault(error.errors + errors_beyond(raw, slo_given=False)) from None
+    promises, errors = of_scenario(name, promised(scenario))
+    errors += [*_undivided(scenario), *contradictions(scenario, promises.objectives)]
     for part, one in scenario.classes.items():
         errors += _at_class(_check_target(name, one, encode), name, part)
     if errors:
@@ -593,95 +588,3 @@ def default_out(name: str) -> Path:
         path = Path("runs") / f"{safe}-{stamp}-{number}"
         number += 1
     return path
-
-
-#: Metrics of what a scenario has to ask for: the label that says it, and the key.
-_SAID_BY = {
-    "retried": ("tries", "client: {retry: ...}"),
-    "degraded": ("degraded", "degraded: header NAME"),
-    "barge_in_stop": ("barge_in", "params.barge_in: {share: 30%, after: 400ms}, of kind sessions"),
-}
-
-
-def check_labels(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
-    """What objectives tell rows apart by and no row will have."""
-    there, errors = scenario.told_apart_by(), []
-    known = [*there, *selector.OF_ROWS]
-    moments = happenings.moments_of(scenario)
-    for one in objectives:
-        if one.statistic == "recovered" and (one.after not in moments if one.after else len(moments) != 1):
-            what = f"nothing is called {one.after}" if one.after else "the scenario has not one event"
-            hint = f"write after, and one of {', '.join(moments)}" if moments else "give the scenario events or phases"
-            errors.append(f"{one}: {what}; {hint}")
-        told, key = _SAID_BY.get(one.indicator, ("", ""))
-        if told and told not in there and (one.statistic == "ratio" or told == "barge_in"):
-            errors.append(f"{one}: no row of this run says so. Give the scenario {key}")
-        for label in one.labels:
-            if label not in (*known, AGENT, REGION):  # where one host sends, harness/series/one_run.py says so
-                hint = f"There are {', '.join(sorted(known))}"
-                errors.append(f"{one}: no row of this run has the label {label}. {hint}, or what labels names")
-        for part in (one.of or one).where:
-            wrong = [value for value in part.values if value not in there.get(part.label, (value,)) and value]
-            if wrong and there.get(part.label) and part.operator in ("=", "!="):
-                errors.append(f"{one}: {part.label} is {', '.join(there[part.label])}, and never {', '.join(wrong)}")
-    return errors
-
-
-def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
-    """Every error of the mode, its references and the objectives on them, before anything is sent."""
-    about = {name: [one for one in mixed.about(name, objectives) if one.statistic == "accuracy"]
-             for name in scenario.classes}  # fmt: skip
-    answered = dict.fromkeys(
-        one for name, asked in about.items() for one in asked if _told(scenario.classes[name], one)
-    )
-    errors = [
-        f"{one}: the run keeps no answers. Add --mode accuracy, or drop the objective"
-        for one in objectives
-        if one.statistic == "accuracy" and one not in answered
-    ]
-    errors += [
-        f"{one}: class {name} keeps no answers. Give it mode: accuracy, or name the others in {{class=...}}"
-        for one in answered
-        if one.each is not None and one.each[1] == "class"
-        for name, asked in about.items()
-        if one in asked and not _told(scenario.classes[name], one)
-    ]
-    for name, one in scenario.classes.items():
-        whose = f"class {name}: " if name else ""
-        errors += [whose + text for text in _uncompared(one, about[name])]
-    return errors
-
-
-def _told(scenario: Scenario, objective: Objective) -> bool:
-    """Whether its answers are looked at."""
-    return scenario.mode == "accuracy" or (objective.indicator == "wer" and _speaks(scenario))
-
-
-def _uncompared(scenario: Scenario, asked: Sequence[Objective]) -> list[str]:
-    """Why answers of this load can't be held against references."""
-    if scenario.mode != "accuracy":
-        said = "reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out"
-        return [said] if scenario.reference is not None else []
-    spec = protocols().get(scenario.target.protocol)
-    if spec is not None and not spec.needs_url:
-        return ["mode: the null protocol answers nothing. Use another protocol, or --mode performance"]
-    try:
-        expected = references(scenario.source_object(), scenario.reference)
-    except ScenarioError as error:
-        return error.errors
-    if expected is None:
-        return [
-            f"{one}: there is nothing to compare with. Give --reference FILE, or reference in each row of the source"
-            for one in asked
-        ]
-    return []
-
-
-def _speaks(scenario: Scenario) -> bool:
-    """Whether the source has audio with a transcript: then every session counts its word errors, in any mode."""
-    try:
-        source = scenario.source_object()
-        first = source.payload(0) if len(source) else None
-    except ScenarioError:
-        return False  # said by whoever opens the source for the run
-    return first is not None and first.media_ns >= 0 and isinstance(first.reference, str)

@@ -126,12 +126,13 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
 
 
 def _moments(sealed: Sealed) -> dict[str, int]:
-    """What a recovery may be counted from, in ns from t0: events, as they began, and else phases, as they ended."""
+    """What a recovery may be counted from, in ns from t0: events, as they began, and phases, as they ended."""
     happened = {str(one["name"]): int(one["begun_ns"]) for one in sealed.manifest.get("events") or ()}
-    if happened:
-        return {name: at for name, at in happened.items() if at >= 0}
     told = sealed.manifest.get("phases") or ()
-    return {str(name): int(end) for (name, _), (_, end) in itertools.pairwise(told) if name}
+    ended = {str(name): int(end) for (name, _), (_, end) in itertools.pairwise(told) if name}
+    return {name: at for name, at in happened.items() if at >= 0} | {
+        name: at for name, at in ended.items() if name not in happened
+    }
 
 
 def _hops(sealed: Sealed) -> tuple[Hop, ...]:

@@ -179,12 +179,16 @@ def completed(fresh: Report, promises: Promises, kept: Kept) -> Report:
     """
     stored, before = kept.report, [parse(text) for text in kept.promises.get("objectives", ())]
     alike = limits(before) == limits(promises.objectives)
+    charts = stored.charts
+    if charts.timeline is not None and fresh.charts.timeline is not None:  # goodput is of what is promised now
+        good = {"good_per_s": fresh.charts.timeline.good_per_s}
+        charts = charts.model_copy(update={"timeline": charts.timeline.model_copy(update=good)})
     return fresh.model_copy(
         update={
             "run": fresh.run.model_copy(update={"kept": stored.run.kept}),
             "metrics": {**stored.metrics, **fresh.metrics},
             "histograms": stored.histograms,
-            "charts": stored.charts,
+            "charts": charts,
             "speech": stored.speech,
             "accuracy": stored.accuracy,
             "peers": stored.peers if alike else {},

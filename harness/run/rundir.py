@@ -163,7 +163,7 @@ def seal(
     gathered = Gathered(folders, parts, width, known.names)
     t0_ns = int(manifest["t0_monotonic_ns"])
     missing = Missing(mine, members, gathered, t0_ns, dealing, shards)
-    rows = Rows(gathered, mine, members, missing, chosen, known)
+    rows = Rows(gathered, mine, members, missing, chosen, known, facts.interrupted)
     cyclic = pieces.head.cyclic
     lost = _lost_in_closed_loop(members, gathered.rows) if cyclic else ()
     facts = replace(

@@ -42,8 +42,11 @@ class Watcher(Protocol):
         """Before anything is sent or started. Raises HarnessFault for what can't work (a port that is taken)."""
         return
 
-    async def ready(self, urls: Sequence[str]) -> None:
-        """The endpoints at these addresses can be reached; no load was sent. Raises HarnessFault as ``open`` does."""
+    async def ready(self, urls: Sequence[str], pid: int | None = None) -> None:
+        """The endpoints at these addresses can be reached; no load was sent. Raises HarnessFault as ``open`` does.
+
+        ``pid``: of the bundled server, where we started it.
+        """
         return
 
     def begin(self, beginning: Beginning) -> None:

@@ -2,8 +2,8 @@
 
 It is no sender: whatever a page costs to read is paid here. Told on stdin what to ask, it asks each source once, says
 on stdout what came of it, and then goes on until it is told to stop, or its parent is gone: then it asks each once
-more. Every sample is on disk before the next is asked for. A source that takes more than 5 % of its period is asked
-less often.
+more, as it does between two periods when it is told to. Every sample is on disk before the next is asked for. A source
+that takes more than 5 % of its period is asked less often.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from plimsoll.harness.secrecy.secrets import learn_target, query_values, url_sec
 from plimsoll.harness.wire.exposition import Written
 from plimsoll.slo.server.canonical import Reading, engines, meanings
 
+_BEGUN = ("_created", "triton_statistics_last_inference")
 #: A scrape takes at most this share of its period.
 MOST_SHARE = 0.05
 #: Of so many scrapes the median says how long one takes.
@@ -40,24 +41,33 @@ class Loop:
         self._number, self._source, self._writer = number, source, writer
         self._wanted_s = self._period_s = period_s
         self._took: deque[float] = deque(maxlen=_LAST)
-        self._over = threading.Event()
+        self._over, self._now = False, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Ask now, and then a period later."""
+        self._now.set()
+
     def stop(self) -> None:
-        self._over.set()
+        self._over = True
+        self._now.set()
 
     def join(self) -> None:
         self._thread.join(_PATIENCE_S + _LAST_PATIENCE_S)
 
     def _run(self) -> None:
         due = time.monotonic() + self._period_s
-        while not self._over.wait(max(0.0, due - time.monotonic())):
+        while True:
+            hurried = self._now.wait(max(0.0, due - time.monotonic()))
+            self._now.clear()
+            if self._over:
+                break
+            due = time.monotonic() if hurried else due
             self.ask(_PATIENCE_S)
-            now = time.monotonic()
-            due = max(due + self._period_s, now)
+            due = max(due + self._period_s, time.monotonic())
         self.ask(_LAST_PATIENCE_S)
         self._source.close()
 
@@ -78,10 +88,18 @@ class Loop:
 def opened(spec: Mapping[str, Any]) -> list[tuple[str, Source]]:
     """The sources that were asked for by name, and of ``auto`` every place that shows metrics that are known."""
     tls = spec.get("ca_file"), spec.get("verify", True)
-    found: list[tuple[str, Source]] = [(one["name"], Page(one["url"], one["where"], *tls)) for one in spec["pages"]]
+    found = [(one["name"], _source(one["url"], one["where"], tls)) for one in spec["pages"]]
     named = [_read(page) for _, page in found] if spec["auto"] else []
     found += [(f"pid-{pid}", Process(pid)) for pid in spec["pids"]]
     return found + _shown(spec["auto"], spec["places"], tls, named)
+
+
+def _source(url: str, where: str, tls: tuple[str | None, bool]) -> Source:
+    if not url.startswith("grpc"):
+        return Page(url, where, *tls)
+    from plimsoll.harness.scraping.statistics import Statistics  # and protobuf with it
+
+    return Statistics(url, where, *tls)
 
 
 def _read(source: Source) -> Mapping[Written, float]:
@@ -93,13 +111,15 @@ def _read(source: Source) -> Mapping[Written, float]:
 
 
 def one_process(one: Mapping[Written, float], other: Mapping[Written, float]) -> bool:
-    """Whether two pages count the same things of one process: series that were begun at the same microsecond."""
+    """Whether two pages count the same things of one process: series that were begun at the same microsecond, or models
+    that inferred for the last time in the same millisecond.
+    """
     ours, theirs = (
-        {at for at in values.items() if at[0][0].endswith(("_created", "process_start_time_seconds"))}
+        {at for at in values.items() if at[1] and at[0][0].endswith((*_BEGUN, "process_start_time_seconds"))}
         for values in (one, other)
     )
-    begun = any(family.endswith("_created") for (family, _), _ in ours & theirs)
-    started = [{at for at in found if not at[0][0].endswith("_created")} for found in (ours, theirs)]
+    begun = any(family.endswith(_BEGUN) for (family, _), _ in ours & theirs)
+    started = [{at for at in found if not at[0][0].endswith(_BEGUN)} for found in (ours, theirs)]
     return begun and started[0] == started[1]
 
 
@@ -115,8 +135,8 @@ def _shown(
     found: list[tuple[str, Source]] = []
     serving: set[str] = set()
     taken: set[tuple[str, frozenset[str]]] = set()  # some show one page at any path
-    for where, own in _candidates(urls, places).items():
-        page, at = Page(where, where, *tls), urlsplit(where)
+    for where, own in candidates(urls, places).items():
+        page, at = _source(where, where, tls), urlsplit(where)
         values = _read(page)
         families = frozenset(name for name, _ in values)
         known = [meant for family in families for meant in _means(family)]
@@ -138,7 +158,7 @@ def _means(family: str) -> list[tuple[str, Reading]]:
     return [(engine, reading) for engine, reading in meanings().get(family, ()) if engines()[engine].places]
 
 
-def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
+def candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
     """All addresses at which servers of these URLs may show metrics, their own ports first (True)."""
     found: dict[str, bool] = {}
     for own in (True, False):
@@ -146,6 +166,8 @@ def _candidates(urls: Sequence[str], places: Sequence[str]) -> dict[str, bool]:
             host = parts.hostname or ""
             name = f"[{host}]" if ":" in host else host
             scheme = "https" if parts.scheme in ("https", "wss", "grpcs") else "http"
+            if own and host and parts.scheme.startswith("grpc"):
+                found.setdefault(urlunsplit((parts.scheme, f"{name}:{parts.port}", "", "", "")), own)
             for port, _, path in (place.partition("/") for place in places):
                 at = f"{name}:{port or parts.port}" if port or parts.port else name
                 if host and own is not bool(port):
@@ -175,7 +197,9 @@ def main(stdin: IO[str], stdout: IO[str]) -> None:
     print(json.dumps({"sources": len(sources), "failed": said, "twice": twice}), file=stdout, flush=True)
     for loop in loops:
         loop.start()
-    stdin.readline()
+    while stdin.readline().strip() == "ask":
+        for loop in loops:
+            loop.hurry()
     for loop in loops:
         loop.stop()
     for loop in loops:

@@ -5,10 +5,11 @@ asked, by a process of its own (``harness/scraping/scraper.py``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,17 +19,23 @@ from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process import child
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared
-from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.run.watcher import Beginning, Watcher
+from plimsoll.harness.scraping.scraper import candidates
+from plimsoll.harness.scraping.sources import Page, Unread
 from plimsoll.harness.sealing.samples_file import SAMPLES
 from plimsoll.harness.secrecy.redaction import learn, redact
 from plimsoll.harness.secrecy.secrets import url_secrets
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.wire.exposition import labels_of
 from plimsoll.slo.server.canonical import engines
 
 PERIOD_S = 1.0
 AUTO = "auto"
 #: What the first scrape of all sources, and the last one, may take together.
 _READY_S, _LAST_S = 60.0, 15.0
-_NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?://).+)")
+#: A page that tells of a start is not waited for longer.
+_PHASES_S = 3.0
+_NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?|grpcs?)://.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +65,17 @@ def asking(texts: Sequence[str], pids: Sequence[int]) -> tuple[Asking, list[str]
             good = False
         if found is None or not good:
             errors.append(
-                f"--server-metrics, number {place}: not an address. Write http://HOST:PORT/metrics, NAME=URL, or auto"
+                f"--server-metrics, number {place}: not an address. Write http://HOST:PORT/metrics, "
+                "grpc://HOST:PORT for Triton's statistics, NAME=URL, or auto"
             )
             continue
         learn(url_secrets(url))
         parts = urlsplit(url)
-        url = url if parts.path.strip("/") else parts._replace(path="/metrics").geturl()
+        url = (
+            url
+            if parts.path.strip("/") or parts.scheme.startswith("grpc")
+            else parts._replace(path="/metrics").geturl()
+        )
         name = found[1] or redact(f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname))
         if name in pages:
             errors.append(f"--server-metrics: two sources are called {name}. Give each a name: NAME=http://...")
@@ -103,6 +115,22 @@ def _private(job: Job) -> list[dict[str, Any]]:
     return found
 
 
+def startup(target: Target) -> dict[str, int]:
+    """What a server that has started says of its start: nanoseconds by phase, nothing where it says nothing."""
+    telling = {engine.phases[0]: engine.phases for engine in engines().values() if engine.phases is not None}
+    places = sorted({place for engine in engines().values() if engine.phases for place in engine.places})
+    told = dict[str, int]()
+    pages = [where for where in candidates([target.url], places) if where.startswith("http")]
+    for page in (Page(where, where, target.ca_file, target.tls_verify) for where in pages):
+        with contextlib.suppress(Unread):
+            for (family, labels), value in page.read(_PHASES_S).values.items():
+                if family in telling:
+                    _, label, scale = telling[family]
+                    told[redact(labels_of(labels).get(label, ""))] = round(value * scale)
+        page.close()
+    return told
+
+
 class Scraping(Watcher):
     """Has a server asked from before the first query until after the last answer."""
 
@@ -110,9 +138,13 @@ class Scraping(Watcher):
         self._asked, self._directory, self._tls, self._private = asked, directory, tls, private
         self._process: asyncio.subprocess.Process | None = None
 
-    async def ready(self, urls: Sequence[str]) -> None:
+    async def ready(self, urls: Sequence[str], pid: int | None = None) -> None:
         """Ask everything once. Raises HarnessFault for what gives no metrics, before anything is sent."""
         asked = self._asked
+        if pid is not None and Path(f"/proc/{pid}").is_dir():
+            asked = replace(asked, pids=tuple(dict.fromkeys((*asked.pids, pid))))
+        if not asked:
+            return
         spec = {
             "file": str(self._directory / SAMPLES),
             "period_s": PERIOD_S,
@@ -159,6 +191,10 @@ class Scraping(Watcher):
         stdin = self._process.stdin if self._process is not None else None
         if stdin is not None and not stdin.is_closing():
             stdin.write(f"{line}\n".encode())
+
+    def begin(self, beginning: Beginning) -> None:
+        """Ask everything once more before the first query: that is the server at idle."""
+        self._tell("ask")
 
     def end(self) -> None:
         """Ask everything once more, and be done."""

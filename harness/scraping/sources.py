@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from plimsoll.harness.scraping.gpus import Gpus
 from plimsoll.harness.wire.exposition import NotMetrics, Written, declared, quoted, samples
@@ -74,9 +74,7 @@ class Page:
         self._tls = (ca_file, verify)
         self._held: http.client.HTTPConnection | None = None
         self._headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip", "User-Agent": "plimsoll"}
-        if self._parts.username is not None:
-            user = f"{unquote(self._parts.username)}:{unquote(self._parts.password or '')}"
-            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._headers |= authorization(self._parts)
 
     def close(self) -> None:
         if self._held is not None:
@@ -152,6 +150,14 @@ class Page:
         answer.close()  # else the connection takes no next request
 
 
+def authorization(parts: SplitResult) -> dict[str, str]:
+    """User and password of an address as a header, if it has them."""
+    if parts.username is None:
+        return {}
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
+
+
 def _cut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
@@ -185,26 +191,50 @@ def _why(error: Exception, timeout_s: float) -> str:
 
 
 def of_json(found: Any) -> dict[Written, float]:
-    """Triton's statistics and the slots of llama.cpp, as series. Raises NotMetrics for any other document."""
+    """Triton's statistics, TensorRT-LLM's iterations and the slots of llama.cpp, as series. Raises NotMetrics for any
+    other document.
+    """
     if isinstance(found, dict) and isinstance(found.get("model_stats"), list):
         values: dict[Written, float] = {}
         for one in found["model_stats"]:
             labels = quoted(model=one.get("name", ""), version=one.get("version", ""))
             for path, value in _numbers(one):
                 values[f"triton_statistics_{path}", labels] = value
+            for batch in one.get("batch_stats", ()):
+                sized = quoted(model=one.get("name", ""), version=one.get("version", ""), size=batch["batch_size"])
+                values["triton_statistics_batch_executions", sized] = float(batch["compute_infer"]["count"])
         return values
     if isinstance(found, list) and found and all(isinstance(one, dict) and "n_ctx" in one for one in found):
         values = {}
+        silent = any("next_token" in one and "n_prompt_tokens" not in one for one in found)  # an older release
         for one in found:
             labels = quoted(slot=one.get("id", ""))
             values["llamacpp_slot_n_ctx", labels] = float(one["n_ctx"])
             values["llamacpp_slot_is_processing", labels] = float(bool(one.get("is_processing")))
-            if "n_prompt_tokens" in one:  # not in older releases
-                last = one.get("next_token") or {}
-                made = (last[0] if isinstance(last, list) else last).get("n_decoded", 0)
-                values["llamacpp_slot_tokens", labels] = float(one["n_prompt_tokens"] + made)
+            if not silent:  # what was generated is among them; a slot that was never used says nothing of it
+                values["llamacpp_slot_tokens", labels] = float(one.get("n_prompt_tokens", 0))
+                values["llamacpp_slot_usage", labels] = one.get("n_prompt_tokens", 0) / one["n_ctx"]
         return values
+    if isinstance(found, list) and all(isinstance(one, dict) and "numActiveRequests" in one for one in found):
+        return _iterations(found)
     raise NotMetrics("it is JSON, of a kind that is not known")
+
+
+def _iterations(rows: list[dict[str, Any]]) -> dict[Written, float]:
+    """How things stood at TensorRT-LLM's last iteration since it was asked before; nothing if there was none.
+
+    Rank 0 tells of all; of what ranks do alone each has a row. Counters there are of one iteration: whoever else asks
+    takes those away, so that they add up to nothing that could be relied on.
+    """
+    last = [row for row in rows if row.get("iter") == rows[-1].get("iter")]
+    first = next((row for row in last if not row.get("attentionDpRank")), None)
+    values = {(f"trtllm_iteration_{path}", ""): value for path, value in _numbers(first)}
+    for row in last:
+        batch = (row.get("inflightBatchingStats") or {}).get("numScheduledRequests")
+        if batch is not None:
+            labels = quoted(rank=row.get("attentionDpRank", 0))
+            values["trtllm_iteration_scheduled", labels] = float(batch)
+    return values
 
 
 def _numbers(found: Any, path: str = "") -> Iterator[tuple[str, float]]:

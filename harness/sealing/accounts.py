@@ -268,7 +268,7 @@ def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
         aborted=next((report["aborted"] for report in done if report["aborted"]), None),
         worker_faults=tuple(text for report in done for text in report["faults"]),
         max_duration_hit=any(report["max_duration_hit"] for report in done),
-        disk_notes=tuple(text for report in done for text in report["disk_notes"]),
+        disk_notes=tuple(dict.fromkeys(text for report in done for text in report["disk_notes"])),
     )
 
 

@@ -2,7 +2,8 @@
 
 A later turn's planned due time is the earliest that it could be; its real one is the end of the answer before it and
 the difference of their planned times. A turn whose answer before it failed may never have been due: such a one has no
-row and is counted. A closed loop takes sessions from a list, whose turns have consecutive numbers.
+row and is counted. A closed loop takes sessions from a list, whose turns have consecutive numbers; one that an
+interrupt cut has a row for the turn that was next.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from plimsoll.harness.sealing.planned import Samples, places
+from plimsoll.harness.sealing.planned import MEASURED, Samples, places
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.records.records import Records, Status
@@ -67,6 +68,8 @@ class Listed:
         self._left = np.repeat(begins[1:], np.diff(begins)) - np.arange(plan.n_queries) - 1
         self._last = self._owed = np.zeros(1, np.int64)  # the row before: its query, and the turns that it owes
         self._unreached = 0
+        self._wait, self._payload = np.diff(plan.due_ns, prepend=0), plan.payload_ix
+        self._coming = np.empty((3, 0), np.int64)
 
     @classmethod
     def of(cls, plan: Blocks) -> Listed | None:
@@ -76,6 +79,21 @@ class Listed:
     @property
     def unreached(self) -> int:
         return self._unreached + int(self._owed[0])
+
+    def cut(self, rows: Records, end: int) -> tuple[Samples, IntArray]:
+        """The turns before this key that were next in their sessions and have no row, and whose each was, after the
+        rows before it.
+        """
+        here = np.flatnonzero(rows.planned & rows.ok)
+        here = here[self._left[rows["query_id"][here] % len(self._left)] > 0]
+        query = rows["query_id"][here] + 1
+        due = rows["done_ns"][here] + self._wait[query % len(self._left)]
+        coming = np.append(self._coming, np.stack([query, due, rows["worker"][here]]), axis=1)
+        near = MEASURED + coming[0] < end  # whether it has a row, another block knows of the rest
+        self._coming, coming = coming[:, ~near], coming[:, near]
+        query, due, worker = coming[:, ~np.isin(coming[0], rows["query_id"][rows.planned])]
+        none, payload = np.zeros(len(query), np.int64), self._payload[query % len(self._left)]
+        return Samples({}, MEASURED + query, query, none, payload, due, none), worker
 
     def add(self, rows: Records) -> None:
         """The next rows, by rising queries. A failed one that the next turn follows owes nothing."""

@@ -20,6 +20,7 @@ from plimsoll.slo.server.canonical import name_of
 from plimsoll.slo.server.served import SCRAPE, Block, Gap, Origin, Served
 
 SAMPLES, FILE = "server.samples", "server.parquet"
+_FULL = "it was read, and the disk took no more"
 
 
 def server_of(path: Path, manifest: Mapping[str, Any]) -> tuple[Served | None, str | None]:
@@ -40,17 +41,20 @@ def server_of(path: Path, manifest: Mapping[str, Any]) -> tuple[Served | None, s
 
 
 class Reader:
-    """Samples in the order in which they were written, times since ``t0_ns``."""
+    """Samples in the order in which they were written, times since ``t0_ns``; a file that still grows is read on from
+    where it was left.
+    """
 
     def __init__(self, path: Path, t0_ns: int) -> None:
-        self._path, self._t0_ns = path, t0_ns
+        self._path, self._t0_ns, self._at = path, t0_ns, 0
         self._sources: dict[int, dict[str, Any]] = {}
         self._place: dict[int, int] = {}
         self._order: dict[int, list[int]] = {}
+        self._lost: dict[int, list[Gap]] = {}
         self.series: list[served.Series] = []
 
     def origins(self) -> list[Origin]:
-        """Where samples came from, and what went wrong; known once all blocks were read."""
+        """Where samples came from, and what went wrong in the blocks that were read last; known once they were."""
         return [
             Origin(
                 name=one["name"],
@@ -58,19 +62,33 @@ class Reader:
                 period_ns=int(one["period_s"] * 1e9),
                 slowed_ns=int(one["slowed_s"] * 1e9),
                 cpu_ns=one["cpu_ns"],
-                gaps=tuple(_merged(one["tries"])),
+                gaps=(*_merged(one["tries"]), *self._lost.get(number, [])),
                 declared=tuple(sorted(one["declared"])),
+                unwritten=sum(gap.count for gap in self._lost.get(number, [])),
+                left_out=one["left_out"],
             )
-            for one in self._sources.values()
+            for number, one in self._sources.items()
         ]
 
     def blocks(self) -> Iterator[Block]:
-        """One for each sample."""
+        """One for each whole sample that was written since the last time."""
+        t0 = self._t0_ns
+        for source in self._sources.values():
+            source["tries"].clear()
         with self._path.open("rb") as file:
+            file.seek(self._at)
             for line in iter(file.readline, b""):
                 if not line.endswith(b"\n"):
                     return
                 record = json.loads(line)
+                if isinstance(record, list):
+                    self._lost = {at: [Gap(one - t0, end - t0, n, _FULL)] for at, one, end, n in record}
+                    self._at = file.tell()
+                    continue
+                values = file.read(8 * record.get("n", 0))
+                if len(values) < 8 * record.get("n", 0):
+                    return
+                self._at = file.tell()
                 number = record["source"]
                 if record["is"] == "source":
                     self._sources[number] = {
@@ -78,20 +96,19 @@ class Reader:
                         "slowed_s": record["period_s"],
                         "tries": [],
                         "cpu_ns": 0,
+                        "left_out": 0,
                         "declared": set(),
                     }
                     self.series.append((record["name"], "scrape_bytes", "{}", SCRAPE))
                     self._place[-1 - number] = len(self.series) - 1
                     continue
                 source = self._sources[number]
-                stamps = [record[name] - self._t0_ns for name in ("sent_ns", "first_ns", "end_ns") if name in record]
+                stamps = [record[name] - t0 for name in ("sent_ns", "first_ns", "end_ns") if name in record]
                 source["tries"].append((record.get("reason"), stamps[0], stamps[-1]))
                 if record["is"] == "gap":
                     continue
-                values = file.read(8 * record["n"])
-                if len(values) < 8 * record["n"]:
-                    return
                 source |= {"cpu_ns": record["cpu_ns"], "slowed_s": max(source["slowed_s"], record["period_s"])}
+                source["left_out"] = max(source["left_out"], record.get("left_out", 0))
                 self._learn(number, source["name"], record)
                 places = [self._place[-1 - number], *self._order[number]]
                 found = np.concatenate([[float(record["bytes"])], np.frombuffer(values)])

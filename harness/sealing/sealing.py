@@ -39,8 +39,8 @@ Chosen = Callable[[IntArray], BoolArray]
 class Rows:
     """All rows of a run in order, at least one block; each pass over them counts anew.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``known``: labels that nobody recorded.
-    Raises HarnessFault for a segment that can't be read a second time.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``known``: labels that nobody recorded;
+    ``interrupted``: the user ended the run. Raises HarnessFault for a segment that can't be read a second time.
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class Rows:
         missing: Missing,
         chosen: Chosen | None,
         known: Known,
+        interrupted: bool = False,
     ) -> None:
         self._gathered, self._plan, self._members, self._shards = gathered, plan, members, missing.shards
         self._missing, self._chosen, self._known = missing, chosen, known
-        self._head = plan.head
+        self._head, self._interrupted = plan.head, interrupted
         self._reset()
 
     def _reset(self) -> None:
@@ -86,12 +87,13 @@ class Rows:
         samples = self._cursor.until(end) if self._cursor is not None else None
         if samples is not None and self._chain is not None:
             samples = self._chain.settled(samples, rows)
-        if samples is not None:
-            lost = self._lost(rows, samples)
-            if bool(lost.any()):
-                more = self._missing.rows(samples.part(lost))
-                rows, order = gathered.joined([Taken.all(part, gathered.width) for part in (rows, more) if len(part)])
-                recorded = np.append(recorded, np.zeros(len(more), np.bool_))[order]
+        lost, owner = None if samples is None else samples.part(self._lost(rows, samples)), None
+        if self._listed is not None and self._interrupted:
+            lost, owner = self._listed.cut(rows, end)
+        if lost is not None and len(lost):
+            more = self._missing.rows(lost, owner)
+            rows, order = gathered.joined([Taken.all(part, gathered.width) for part in (rows, more) if len(part)])
+            recorded = np.append(recorded, np.zeros(len(more), np.bool_))[order]
         if self._listed is not None:
             self._listed.add(rows)
         self._count(rows, samples)
@@ -191,10 +193,11 @@ class Missing:
         """Begin at the first sample."""
         self._left = dict(self._gone)
 
-    def rows(self, samples: Samples) -> Records:
-        """A row for each of the next samples of which there is none."""
-        n, owner = len(samples), self._owner(samples)
-        lost = self._dead[owner] & (samples.due_ns <= self._until[owner])
+    def rows(self, samples: Samples, owner: IntArray | None = None) -> Records:
+        """A row for each of the next samples of which there is none. ``owner``: whose each is, of a closed loop."""
+        n, owner = len(samples), self._owner(samples) if owner is None else owner
+        shard = np.minimum(owner, self.shards - 1)  # users' workers have numbers of any kind
+        lost = self._dead[shard] & (samples.due_ns <= self._until[shard])
         taken = np.zeros(n, dtype=bool)
         for index, left in self._left.items():
             mine = np.flatnonzero(owner == index)[:left]

@@ -84,6 +84,15 @@ class LivePage:
             self._place = replace(self._place, port=urlsplit(view.url).port or self._place.port)
 
 
+def watch_own(prepared: Prepared) -> tuple[Watcher, ...]:
+    """Who watches memory and processor time of a server that we start ourselves: nobody has to ask for it."""
+    if prepared.job.bundled is None and prepared.job.serving is None:
+        return ()
+    from plimsoll.harness.scraping.scraping import Asking, watch
+
+    return watch(Asking(), prepared)
+
+
 @dataclass(frozen=True, slots=True)
 class Staff:
     """Who sends the runs of a session, and who looks on.
@@ -94,7 +103,7 @@ class Staff:
     gather: Callable[[], Workforce] | None = None
     watchers: Sequence[Watcher] = ()
     page: LivePage = field(default_factory=lambda: LivePage(None))
-    scrape: Callable[[Prepared], tuple[Watcher, ...]] = lambda _: ()
+    scrape: Callable[[Prepared], tuple[Watcher, ...]] = watch_own
 
     def send(self, prepared: Prepared, label: str = "", watchers: Sequence[Watcher] = ()) -> Outcome:
         """Carry one run out: see ``carry_out``. The live page goes on until ``page.end``."""

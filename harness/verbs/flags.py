@@ -228,7 +228,9 @@ ServerMetrics = Annotated[
 ServerPid = Annotated[
     list[int] | None,
     typer.Option(
-        metavar="PID", help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable."
+        metavar="PID",
+        help="The server's process on this host: its memory and time, and the host's GPUs. Repeatable. Default: "
+        "that of the bundled server.",
     ),
 ]
 AllowCommands = Annotated[

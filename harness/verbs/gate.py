@@ -69,12 +69,16 @@ def report(
         ),
     ] = None,
     spans: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             metavar="FILE",
             help="Take the stages of requests from the spans of their traces: OTLP in JSON, as an OpenTelemetry "
-            "collector's file exporter writes it.",
+            "collector's file exporter writes it, packed by gzip or not. Repeatable.",
         ),
+    ] = None,
+    budget: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A latency budget by hop instead of the scenario's own: hops in YAML."),
     ] = None,
     agent_folder: Annotated[
         list[Path] | None,
@@ -97,7 +101,16 @@ def report(
     run_dir = _the_run(runs or [], agent_folder or [], out)
     labels = [label.strip() for label in by.split(",")] if by is not None else []
     _judge_again(
-        run_dir, asked, format or [], json_, rewrite=True, quiet=quiet, by=labels, trace_url=trace_url, spans=spans
+        run_dir,
+        asked,
+        format or [],
+        json_,
+        rewrite=True,
+        quiet=quiet,
+        by=labels,
+        trace_url=trace_url,
+        spans=spans or [],
+        budget=budget,
     )
 
 
@@ -130,7 +143,8 @@ def _judge_again(
     quiet: bool = False,
     by: Sequence[str] = (),
     trace_url: str | None = None,
-    spans: Path | None = None,
+    spans: Sequence[Path] = (),
+    budget: Path | None = None,
 ) -> int:
     from plimsoll.harness.process.writing import one_on_stdout
     from plimsoll.harness.run.job import traces_error
@@ -149,8 +163,11 @@ def _judge_again(
         problems += [f"--trace-url: {error}"] if (error := traces_error(trace_url)) else []
         if "traceparent" not in sealed.manifest:
             problems.append(f"--trace-url: requests of {run_dir} carried no trace context. Leave it out")
-    if spans is not None:
+    if spans:
         sealed, wrong = _told_by(spans, sealed)
+        problems += wrong
+    if budget is not None:
+        sealed, wrong = _with_budget(budget, sealed)
         problems += wrong
     if errors or problems:
         raise HarnessFault(errors + problems)
@@ -168,28 +185,55 @@ def _judge_again(
     return result.exit_code or 0
 
 
-def _told_by(spans: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
-    """The run with the stages that spans tell, and what is wrong with them."""
+def _with_budget(file: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
+    """The run with the hops of a file, which may be a scenario's, and what is wrong with them."""
+    from plimsoll.documents.text import written
+    from plimsoll.slo.objectives.objective import ObjectiveError, read_text
+    from plimsoll.slo.verdict.hops import parse_hops
+
+    try:
+        documents = list(written(read_text(file)))
+        errors = [f"{file}:{one.line}: {one.what}" for found in documents for one in found.errors]
+        value = documents[0].value if len(documents) == 1 else None
+        hops = value.get("budget", value) if isinstance(value, dict) else None
+        if not errors and not (isinstance(hops, dict) and hops and all(isinstance(one, str) for one in hops.values())):
+            errors = [f"{file}: no hops. Write each with its limit, such as queue: 20ms"]
+        if errors or not isinstance(hops, dict):
+            return sealed, [f"--budget {text}" for text in errors]
+        parse_hops(hops)
+    except ObjectiveError as error:
+        return sealed, [f"--budget {text if str(file) in text else f'{file}: {text}'}" for text in error.errors]
+    return replace(sealed, scenario={**sealed.scenario, "budget": hops}), []
+
+
+def _told_by(spans: Sequence[Path], sealed: Sealed) -> tuple[Sealed, list[str]]:
+    """The run with the stages that spans tell, of a trace those of all files, and what is wrong with them."""
     from plimsoll.documents import files
-    from plimsoll.slo.records.spans import SpansError, joined, read
+    from plimsoll.slo.records.spans import Span, SpansError, joined, read
     from plimsoll.slo.records.trace_ids import TraceIds
 
-    ids, where = TraceIds.told(sealed.manifest), f"--spans {spans}"
+    ids, where = TraceIds.told(sealed.manifest), f"--spans {' '.join(map(str, spans))}"
     if ids is None:
         return sealed, [f"{where}: requests of {sealed.directory.path} carried no trace context. Leave it out"]
-    try:
-        traces = read(files.read_bytes(spans))
-    except OSError as error:
-        return sealed, [f"{where}: it can't be read ({files.why(error)}). Name a file of OTLP traces in JSON"]
-    except SpansError as error:
-        return sealed, [f"{where}: {error}"]
-    records, n = joined(sealed.records, ids, traces)
+    traces, wrong = dict[str, list[Span]](), []
+    for path in spans:
+        try:
+            for trace, found in read(files.read_bytes(path)).items():
+                traces.setdefault(trace, []).extend(found)
+        except OSError as error:
+            wrong.append(f"--spans {path}: it can't be read ({files.why(error)}). Name a file of OTLP traces in JSON")
+        except SpansError as error:
+            wrong.append(f"--spans {path}: {error}")
+    if wrong:
+        return sealed, wrong
+    records, n, late = joined(sealed.records, ids, traces)
     if not n:
         return sealed, [
             f"{where}: none of its {len(traces)} traces is of a request of {sealed.directory.path}. Take the spans of "
             f"this run's time, and sample more of them (--option traceparent=100%)"
         ]
-    print(f"{where}: stages of {n} of {int(records.planned.sum())} requests", file=sys.stderr)
+    more = f"; {late} spans began after their request's answer and are no stages of it" if late else ""
+    print(f"{where}: stages of {n} of {int(records.planned.sum())} requests{more}", file=sys.stderr)
     return replace(sealed, records=records), []
 
 

@@ -28,19 +28,42 @@ def serve(
     itl: Annotated[str | None, typer.Option(metavar="D", help="Time between tokens (scripted).")] = None,
     slots: Annotated[int | None, typer.Option(help="How many answers at a time (scripted).")] = None,
     service: Annotated[
-        str | None, typer.Option(metavar="constant|exponential", help="How long a request takes (scripted).")
+        str | None,
+        typer.Option(metavar="constant|exponential|T(B)", help="Times of a request, or of a batch (scripted)."),
     ] = None,
     fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="A fault: stall=at:5s,for:2s.")] = None,
     queue_limit: Annotated[int | None, typer.Option(help="How many requests may wait before 503.")] = None,
     max_batch: Annotated[int | None, typer.Option(help="Most sequences in a step, samples in a batch.")] = None,
     max_wait: Annotated[str | None, typer.Option(metavar="D", help="How long a batch waits to fill.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="D", help="What a batch waits for: none, static, dynamic, adaptive or D.")
+    ] = None,
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Reuse the KV blocks of equal prompt beginnings (llm).")
     ] = False,
+    batching: Annotated[
+        str | None, typer.Option(metavar="continuous|static", help="Whether batches run to their end (llm).")
+    ] = None,
+    resident: Annotated[int | None, typer.Option(help="Models of fixed outputs in memory at a time.")] = None,
+    response_cache: Annotated[int | None, typer.Option(help="Answers to keep for the same request.")] = None,
+    image_side: Annotated[int | None, typer.Option(help="Pixels a side that resnet50 computes; 0: as sent.")] = None,
     synchronise: Annotated[int | None, typer.Option(help="Each request holds N samples: one batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
+    version: Annotated[str | None, typer.Option(metavar="V", help="Version that answers name.")] = None,
+    replicas: Annotated[int | None, typer.Option(help="So many servers behind a router: a fleet.")] = None,
+    route: Annotated[
+        str | None,
+        typer.Option(help="round-robin, random, least-requests, power-of-two, weighted=3,1, sticky or prefix-hash."),
+    ] = None,
+    replica: Annotated[
+        list[str] | None, typer.Option(metavar="N:FLAGS", help="Flags of one replica: '2:--ttft 200ms'.")
+    ] = None,
+    admin_port: Annotated[int | None, typer.Option(help="Where /fleet of a fleet answers; default: any.")] = None,
+    breaker: Annotated[
+        str | None, typer.Option(metavar="N[:D]", help="Leave a replica out for D after N failures in a row.")
+    ] = None,
 ) -> None:
-    """Start the bundled reference server and serve until Ctrl-C."""
+    """Start the bundled reference server, or a fleet of them, and serve until Ctrl-C."""
     import os
 
     from plimsoll.harness.process import child
@@ -61,7 +84,17 @@ def serve(
         "--queue-limit": queue_limit,
         "--max-batch": max_batch,
         "--max-wait": max_wait,
+        "--window": window,
+        "--batching": batching,
+        "--image-side": image_side,
+        "--response-cache": response_cache,
+        "--resident": resident,
         "--synchronise": synchronise,
+        "--version": version,
+        "--replicas": replicas,
+        "--route": route,
+        "--admin-port": admin_port,
+        "--breaker": breaker,
     }
     for flag, value in {**single, "--seed": seed}.items():
         if value is not None:
@@ -70,6 +103,8 @@ def serve(
         arguments.append("--prefix-cache")
     for text in fault or []:
         arguments += ["--fault", text]
+    for text in replica or []:
+        arguments += ["--replica", text]
     sys.stdout.flush()
     os.execv(sys.executable, child.command("plimsoll.reference_server", *arguments))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import time
+from collections.abc import Collection
 
 from aiohttp import web
 
@@ -21,6 +22,7 @@ _MAX_DIGITS = 19
 """Of nanoseconds in 64 bits."""
 _MAX_BODY = 4096
 _MAX_FAULTS = 64
+_EXAMPLE = 'Send {"fault": "NAME=ARGS"}, and perhaps "from": "call" or "request"'
 
 
 def add_routes(app: web.Application, service: Service) -> None:
@@ -86,8 +88,8 @@ def _add_truth(app: web.Application, service: Service) -> None:
 
 def _add_faults(app: web.Application, service: Service) -> None:
     async def place(request: web.Request) -> web.Response:
-        _check_caller(request)
-        fields = await _fields(request)
+        check_caller(request)
+        fields = await read_fields(request, ("fault", "from"), _EXAMPLE)
         fault = _fault(fields, service)
         at_once = _at_once(fields)
         if service.canary is not None and fault.name == "quality":
@@ -101,12 +103,12 @@ def _add_faults(app: web.Application, service: Service) -> None:
         return web.json_response(placed.as_json(now_ns), status=201)
 
     async def listing(request: web.Request) -> web.Response:
-        _check_caller(request)
+        check_caller(request)
         now_ns = time.monotonic_ns()
         return web.json_response({"faults": [placed.as_json(now_ns) for placed in service.faults.present]})
 
     async def remove(request: web.Request) -> web.Response:
-        _check_caller(request)
+        check_caller(request)
         fault_id = request.match_info.get("fault_id")
         gone = service.faults.remove(fault_id)
         if fault_id is not None and not gone:
@@ -122,8 +124,8 @@ def _add_faults(app: web.Application, service: Service) -> None:
     app.router.add_delete("/admin/faults/{fault_id}", remove)
 
 
-async def _fields(request: web.Request) -> Fields:
-    """Raises RequestError 400 for what is no JSON object of known keys, 413 for too much."""
+async def read_fields(request: web.Request, known: Collection[str], example: str = "") -> Fields:
+    """The JSON object in the body. Raises RequestError 400 for what is none, or has other keys; 413 for too much."""
     body = b""
     if request.transport is None:
         raise ConnectionResetError("the client is gone")
@@ -133,8 +135,8 @@ async def _fields(request: web.Request) -> Fields:
         raise RequestError(413, f"the body is larger than the limit of {_MAX_BODY} bytes", code="body_too_large")
     fields = Fields.parse(body)
     for key in fields.values:
-        if key not in ("fault", "from"):
-            raise invalid(key, 'unknown. Send {"fault": "NAME=ARGS"}, and perhaps "from": "call" or "request"')
+        if key not in known:
+            raise invalid(key, "unknown. " + (example or f"Known: {', '.join(sorted(known))}"))
     return fields
 
 
@@ -149,7 +151,8 @@ def _at_once(fields: Fields) -> bool:
 def _fault(fields: Fields, service: Service) -> Fault:
     try:
         fault = parse_fault(fields.text("fault"))
-        check_models(fault, service.model_names)
+        in_batches = service.scripted is not None and service.scripted.batches is not None
+        check_models(fault, service.model_names, batches=in_batches)
     except ConfigError as error:
         raise _refused(error) from None
     if fault.kind.at_start:
@@ -163,7 +166,7 @@ def _refused(error: ConfigError) -> RequestError:
     return RequestError(400, str(error).removeprefix("--fault "), param="fault", code="invalid_value")
 
 
-def _check_caller(request: web.Request) -> None:
+def check_caller(request: web.Request) -> None:
     """Raises RequestError 403: who may only use the server must not be able to break it."""
     if not _from_here(request):
         raise RequestError(403, "faults are changed from the server's own host only. Call 127.0.0.1", code="forbidden")
@@ -174,8 +177,14 @@ def _check_caller(request: web.Request) -> None:
 
 
 def _from_here(request: web.Request) -> bool:
+    """Did it come from this host, and whoever had it passed on too?"""
+    passed_on = ",".join(request.headers.getall("X-Forwarded-For", ()))
+    return all(map(_is_here, (request.remote or "", *filter(None, passed_on.split(",")))))
+
+
+def _is_here(text: str) -> bool:
     try:
-        address = ipaddress.ip_address((request.remote or "").partition("%")[0])
+        address = ipaddress.ip_address(text.strip().partition("%")[0])
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)

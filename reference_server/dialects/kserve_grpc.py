@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -132,7 +133,7 @@ def response(
     request: InferRequest, outputs: Sequence[Tensor], *, typed: bool, **said: bool | str
 ) -> pb.ModelInferResponse:
     """The reply to a request; ``said`` are its parameters."""
-    message = pb.ModelInferResponse(model_name=request.model, model_version="1", id=request.request_id)
+    message = pb.ModelInferResponse(model_name=request.model, model_version=request.version, id=request.request_id)
     for name, value in said.items():
         if isinstance(value, bool):
             message.parameters[name].bool_param = value
@@ -152,7 +153,7 @@ def request_of(
     service: Service, call: Call, message: pb.ModelInferRequest, client_deadline_ns: int
 ) -> tuple[InferRequest, Occasion]:
     call.row.model = card(service, message.model_name, message.model_version).name
-    request = parse_request(message)
+    request = replace(parse_request(message), version=service.version)
     script = request.wishes.script
     obey(script)
     deadline_ns = open_inference.deadline(call.row.received_ns, request.wishes, client_deadline_ns)

@@ -6,10 +6,12 @@ has no NaN and no bytes beyond UTF-8: such outputs are refused, with the way rou
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from plimsoll.reference_server.dialects import open_inference
+from plimsoll.reference_server.dialects.admin import check_caller
 from plimsoll.reference_server.dialects.open_inference import InferRequest, Occasion, card, wishes
 from plimsoll.reference_server.seams.models import Answer, Ask
 from plimsoll.reference_server.service.service import Service, obey
@@ -82,7 +85,7 @@ class Parsed:
     by_output: Mapping[str, bool]
 
 
-def parse_request(fields: Fields, model: str, tail: Tail | None = None) -> Parsed:
+def parse_request(fields: Fields, model: str, tail: Tail | None = None, version: str = "1") -> Parsed:
     """An inference request whose JSON was read. Raises RequestError 400 naming the field and the tensor."""
     script = fields.script()
     parameters = fields.mapping("parameters")
@@ -102,7 +105,7 @@ def parse_request(fields: Fields, model: str, tail: Tail | None = None) -> Parse
     tensors = parse_inputs(fields, tail)
     if tail is not None:
         tail.end()
-    request = InferRequest(model, fields.text("id", ""), tensors, outputs, wishes(parameters, script))
+    request = InferRequest(model, fields.text("id", ""), tensors, outputs, wishes(parameters, script), version)
     return Parsed(request, parameters.flag("binary_data_output"), by_output)
 
 
@@ -206,7 +209,8 @@ def reply(parsed: Parsed, outputs: Sequence[Tensor]) -> tuple[bytes, int | None]
         else:
             row["data"] = _json_data(tensor)
         rows.append(row)
-    body = {"model_name": parsed.request.model, "model_version": "1", "id": parsed.request.request_id, "outputs": rows}
+    asked = parsed.request
+    body = {"model_name": asked.model, "model_version": asked.version, "id": asked.request_id, "outputs": rows}
     head = json.dumps(body).encode()
     return (head + b"".join(tail), len(head)) if tail else (head, None)
 
@@ -244,7 +248,8 @@ def add_routes(app: web.Application, service: Service) -> None:
         return web.json_response(_card(service, request).as_json())
 
     async def model_ready(request: web.Request) -> web.Response:
-        name, is_ready = _card(service, request).name, service.ready
+        name = _card(service, request).name
+        is_ready = service.has(name)
         return web.json_response({"name": name, "ready": is_ready}, status=200 if is_ready else 503)
 
     async def statistics(request: web.Request) -> web.Response:
@@ -257,7 +262,15 @@ def add_routes(app: web.Application, service: Service) -> None:
     async def index(_request: web.Request) -> web.Response:
         return web.json_response(open_inference.index(service))
 
+    async def load(request: web.Request) -> web.Response:
+        check_caller(request)
+        name, load = request.match_info["model"], request.match_info["verb"] == "load"
+        change = partial(service.shelf.change, name, load=load)
+        took_s = await asyncio.get_running_loop().run_in_executor(None, change)
+        return web.json_response({"name": name, "seconds": took_s})
+
     app.router.add_get("/v2", server)
+    app.router.add_post("/v2/repository/models/{model}/{verb:load|unload}", load)
     app.router.add_post("/v2/repository/index", index)
     app.router.add_get("/v2/health/live", live)
     app.router.add_get("/v2/health/ready", ready)
@@ -287,7 +300,7 @@ async def _infer(call: Call) -> web.StreamResponse:
     model = _card(call.service, call.request).name
     call.row.model = model
     head, tail = split_body(call.body, call.request.headers.get(JSON_LENGTH))
-    parsed = parse_request(Fields.parse(head), model, tail)
+    parsed = parse_request(Fields.parse(head), model, tail, call.service.version)
     occasion = _occasion(call, parsed.request)
     outputs = await open_inference.infer(call.service, parsed.request, occasion)
     body, n_json = reply(parsed, outputs)
@@ -318,12 +331,12 @@ def _text_request(call: Call) -> InferRequest:
     wish = open_inference.wishes(parameters, fields.script())
     if wish.max_new is None:
         wish = replace(wish, max_new=open_inference.DEFAULT_NEW)
-    return InferRequest(model, fields.text("id", ""), [tensor], wishes=wish)
+    return InferRequest(model, fields.text("id", ""), [tensor], wishes=wish, version=call.service.version)
 
 
 def _frame(request: InferRequest, text: str) -> dict[str, Any]:
     named = {"id": request.request_id} if request.request_id else {}
-    return {**named, "model_name": request.model, "model_version": "1", "text_output": text}
+    return {**named, "model_name": request.model, "model_version": request.version, "text_output": text}
 
 
 async def _generate(call: Call) -> web.StreamResponse:

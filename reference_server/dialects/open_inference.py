@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
@@ -42,11 +42,12 @@ class Card:
     outputs: Sequence[TensorSpec]
     decoupled: bool = False
     """One request, many responses on a stream."""
+    version: str = "1"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "versions": ["1"],
+            "versions": [self.version],
             "platform": "reference",
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
@@ -91,6 +92,8 @@ class InferRequest:
     tensors: Sequence[Tensor]
     outputs: Sequence[str] = ()
     wishes: Wishes = field(default_factory=Wishes)
+    version: str = "1"
+    """Of the model that answers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,15 +140,16 @@ def card(service: Service, name: str, model_version: str = "") -> Card:
     """The card of a model. Raises RequestError 404 for a model or version that isn't there, 503 at the start."""
     if name in service.fixed:
         model = service.fixed[name].model
-        made = Card(name, model.inputs, model.outputs)
+        made = Card(name, model.inputs, model.outputs, version=service.version)
     elif service.llm is not None and name == service.llm.name:
-        made = Card(name, _TEXT, _TEXT, decoupled=True)
+        made = Card(name, _TEXT, _TEXT, True, service.version)
     elif service.scripted is not None and name == service.scripted.name:
-        made = Card(name, _ANY, _ANY, decoupled=True)
+        made = Card(name, _ANY, _ANY, True, service.version)
     else:
         raise service.unknown(name, "takes tensors")
-    if model_version not in ("", "1"):
-        raise RequestError(404, f"model {name!r} has no version {model_version!r}, only 1", code="version_not_found")
+    if model_version not in ("", made.version):
+        why = f"model {name!r} has no version {model_version!r}, only {made.version}"
+        raise RequestError(404, why, code="version_not_found")
     return made
 
 
@@ -157,8 +161,8 @@ def names(service: Service) -> list[str]:
 
 def index(service: Service) -> list[dict[str, str]]:
     """Every model that takes tensors, and whether it does so now."""
-    state = "READY" if service.ready else "UNAVAILABLE"
-    return [{"name": name, "version": "1", "state": state} for name in names(service)]
+    states = {name: "READY" if service.has(name) else "UNAVAILABLE" for name in names(service)}
+    return [{"name": name, "version": service.version, "state": state} for name, state in states.items()]
 
 
 def statistics(service: Service, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -167,7 +171,8 @@ def statistics(service: Service, wanted: Sequence[str] | None = None) -> list[di
     for name in names(service) if wanted is None else wanted:
         kept = service.statistics.of(name)
         fixed = service.fixed.get(name)
-        rows.append(kept.as_json(name, kept.success.count if fixed is None else fixed.n_batches))
+        n_executed = kept.success.count if fixed is None else fixed.n_batches
+        rows.append(kept.as_json(name, n_executed, service.version))
     return rows
 
 
@@ -264,6 +269,7 @@ async def _echo(service: Service, request: InferRequest, occasion: Occasion) -> 
     if len({tensor.name for tensor in request.tensors}) != len(request.tensors):
         raise invalid("inputs", "two tensors have the same name", "invalid_tensor")
     ask = Ask([0], 1, occasion.row, script=request.wishes.script, stages=occasion.stages)
+    ask = replace(ask, n_samples=max(1, _n_samples(request.tensors)))
     answer = scripted.ask(ask)
     error_at, cut_at = occasion.limits
     try:

@@ -3,6 +3,9 @@
 A batch takes the front of one line (priority, then arrival), and every fourth goes by age alone: a request with ``a``
 samples of earlier arrivals before it has its ``n`` samples computed within ``4 * ceil((a + n) / max_batch)`` batches.
 With ``synchronise=N``, MLPerf's MultiStream, a request of exactly N samples is a batch of its own.
+
+The window says what a batch waits for: ``none`` for nothing, ``static`` for exactly ``max_batch`` samples, ``dynamic``
+for them or ``max_wait``, ``adaptive`` for those that the arrivals lately promise within ``max_wait``, or nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+WINDOWS = ("none", "static", "dynamic", "adaptive")
 FAIR_EVERY = 4
 """Every so many turns go by age alone."""
 
@@ -93,19 +97,25 @@ class Line:
 class BatchQueue:
     """Requests from their admission until their last sample is in a batch. Not thread-safe."""
 
-    def __init__(self, *, max_batch: int, max_wait_ns: int, queue_limit: int, synchronise: int = 1) -> None:
+    def __init__(
+        self, *, max_batch: int, max_wait_ns: int, queue_limit: int, synchronise: int = 1, window: str = "dynamic"
+    ) -> None:
         if min(max_batch, synchronise) < 1 or min(max_wait_ns, queue_limit) < 0:
             raise ValueError("max_batch and synchronise must be at least 1, max_wait_ns and queue_limit at least 0")
         self.synchronise = synchronise
         self.max_batch = synchronise if synchronise > 1 else max_batch
         self.max_wait_ns = max_wait_ns
         self.queue_limit = queue_limit
+        self.window = window
         self.n_waiting = 0
         """Samples admitted and not yet in a batch, ready or not."""
         self.n_running = 0
         """Samples of the batch that is being computed."""
         self._n_admitted = 0
         self._n_ready = 0
+        self._gap_ns = 0.0
+        """Between samples lately: a mean whose memory is about eight requests."""
+        self._last_ns = -1
         self._line = Line()
         self._admitted: OrderedDict[Place, None] = OrderedDict()
         self._ready: OrderedDict[Place, None] = OrderedDict()
@@ -132,6 +142,9 @@ class BatchQueue:
             self._ready[place] = None
             self._line.join(place)
             self._n_ready += place.n
+            if self._last_ns >= 0:
+                self._gap_ns += ((now_ns - self._last_ns) / place.n - self._gap_ns) / 8
+            self._last_ns = now_ns
 
     def leave(self, place: Place) -> None:
         """Give up what still waits of a request, at once; harmless when nothing does."""
@@ -147,7 +160,19 @@ class BatchQueue:
         if not self._ready:
             return None
         longest_ns = next(iter(self._ready)).ready_ns
-        return longest_ns if self._n_ready >= self.max_batch else longest_ns + self.max_wait_ns
+        if self.full or self.window == "none":
+            return longest_ns
+        if self.window == "static":
+            return None
+        if self.window == "adaptive" and self._gap_ns > self.max_wait_ns:
+            return longest_ns
+        missing_ns = round(self._gap_ns * (self.max_batch - 1)) if self.window == "adaptive" else self.max_wait_ns
+        return longest_ns + min(self.max_wait_ns, missing_ns)
+
+    @property
+    def full(self) -> bool:
+        """Is a whole batch ready?"""
+        return self._n_ready >= self.max_batch
 
     def take(self, now_ns: int) -> Batch:
         """The batch to compute now; empty when none is due. ``done`` must follow before the next one."""
@@ -160,6 +185,8 @@ class BatchQueue:
         for place in self._line.turn():
             if room == 0:
                 break
+            if place.ready_ns > now_ns:
+                continue  # it came after the instant that is decided about
             if 0 <= place.deadline_ns <= now_ns:
                 self.leave(place)
                 expired.append(place)

@@ -66,13 +66,18 @@ class Batcher:
         max_wait_ns: int,
         queue_limit: int,
         synchronise: int = 1,
+        window: str = "dynamic",
         startup: Startup | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.model = model
         self.n_batches = 0
         self._queue = BatchQueue(
-            max_batch=max_batch, max_wait_ns=max_wait_ns, queue_limit=queue_limit, synchronise=synchronise
+            max_batch=max_batch,
+            max_wait_ns=max_wait_ns,
+            queue_limit=queue_limit,
+            synchronise=synchronise,
+            window=window,
         )
         self._max_wait_ns = max_wait_ns
         self._startup = startup or Startup()
@@ -249,7 +254,7 @@ class Batcher:
         own.add(INFERENCE, inference_ns)
         self.n_batches += 1
         self._drain.add(len(samples), inference_ns)
-        self._metrics.batch(self.model.name, len(samples), self._queue.max_batch)
+        self._metrics.batch(self.model.name, len(samples), self._queue.max_batch, own.spans_ns.get(FORWARD, 0) / 1e9)
         at = 0
         for request, share in holders:
             request.results += results[at : at + share.n]

@@ -83,6 +83,9 @@ class Metrics:
     def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._registry = CollectorRegistry()
         self._rate = Rate(now_s)
+        self._now_s, self._watched_s = now_s, now_s()
+        self._scripted_s = 0.0
+        self._models: set[str] = set()
         self._cached_seen = 0
         self._gpu_memory_read: Callable[[], Mapping[str, float]] | None = None
         self._make_request_metrics()
@@ -116,17 +119,25 @@ class Metrics:
         """Have the depth of a model's queue, and how long its oldest member waits, read with every page."""
         self._depth.labels(model).set_function(depth)
         self._age.labels(model).set_function(age_s)
+        self._models.add(model)
 
-    def batch(self, model: str, n_samples: int, max_batch: int) -> None:
-        """Count one batch or step and how full it was."""
+    def cached(self, result: str) -> None:
+        """Count one request that an answer was kept of (``hit``) or not (``miss``)."""
+        self._cache.labels(result).inc()
+
+    def batch(self, model: str, n_samples: int, max_batch: int, seconds: float) -> None:
+        """Count one batch or step, how full it was, and how long it was computed."""
         self._fill.observe(n_samples / max_batch, model)
+        self._sizes_of(model, n_samples).inc()
+        self._batched_of(model).inc(n_samples)
+        self._busy.labels(model).inc(seconds)
 
     def step(self, news: StepNews) -> None:
         self._step.observe(news.seconds)
         self._computed.inc(news.n_computed)
         self._gap.observe(news.gap_s)
         self._rate.add(news.n_new)
-        self.batch("llm", news.n_sequences, news.max_batch)
+        self.batch("llm", news.n_sequences, news.max_batch, news.seconds)
 
     def gpu_memory(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Have GPU memory read with every page: bytes by kind, such as ``allocated`` and ``free``."""
@@ -139,6 +150,15 @@ class Metrics:
         if scripted is not None:
             self._running.labels("scripted").set(scripted.n_busy)
             self._waiting.labels("scripted").set(scripted.n_waiting)
+            self._models.add("scripted")
+            busy_s = scripted.busy_s
+            self._busy.labels("scripted").inc(busy_s - self._scripted_s)
+            self._scripted_s = busy_s
+        now_s = self._now_s()
+        for model in self._models:
+            self._busy.labels(model)
+            self._watched.labels(model).inc(now_s - self._watched_s)
+        self._watched_s = now_s
         if startup is not None:
             self._ready.set(startup.ready and not startup.draining)
             for phase, seconds in startup.seconds().items():
@@ -172,6 +192,7 @@ class Metrics:
         about = "Time of an answer by stage"
         self._stages = tally("reference_stage_seconds", about, ("model", "stage"), _STAGE_SECONDS)
         self._rejected = counter("reference_rejected", "Requests turned away with 429 or 503", ("model", "reason"))
+        self._cache = counter("reference_response_cache", "Requests by what the cache had of them", ("result",))
         about = "Admitted requests whose deadline passed before the end of the answer"
         self._missed = counter("reference_deadlines_missed", about, ("model",))
 
@@ -183,6 +204,12 @@ class Metrics:
         self._age = gauge("reference_queue_age_seconds", "How long the oldest in the queue waits")
         about = "Members of a step or batch / most it may have"
         self._fill = Tally("reference_batch_fill", about, ("model",), _FILL, self._registry)
+        counter = partial(Counter, registry=self._registry)
+        self._sizes_of = cache(counter("reference_batch_size", "Batches by their size", ("model", "size")).labels)
+        self._batched_of = cache(counter("reference_batched", "Members of all batches", ("model",)).labels)
+        # A step or batch counts when it ends.
+        self._busy = counter("reference_busy_seconds", "Time in which a model worked at something", ("model",))
+        self._watched = counter("reference_watched_seconds", "Time in which it might have", ("model",))
 
     def _make_step_metrics(self) -> None:
         gauge, counter = partial(Gauge, registry=self._registry), partial(Counter, registry=self._registry)

@@ -136,10 +136,13 @@ class Scheduler:
         max_context: int,
         step_tokens: int = 256,
         chunked_prefill: bool = True,
+        continuous: bool = True,
         eos: frozenset[int] = frozenset({EOS}),
         ageing_ns: int = AGEING_NS,
     ) -> None:
-        """Without ``chunked_prefill`` prompts are computed whole, in steps of their own."""
+        """Without ``chunked_prefill`` prompts are computed whole, in steps of their own; without ``continuous`` nobody
+        joins a batch that runs: the next one begins when the last member of this one has ended.
+        """
         if min(max_batch, max_context, step_tokens) < 1 or queue_limit < 0:
             raise ValueError("max_batch, max_context and step_tokens must be at least 1, queue_limit at least 0")
         self.blocks = blocks
@@ -148,6 +151,9 @@ class Scheduler:
         self.max_context = min(max_context, blocks.n_blocks * blocks.block_size)
         self.step_tokens = step_tokens
         self.chunked_prefill = chunked_prefill
+        self.continuous = continuous
+        self._roster: set[int] = set()
+        """Of a batch that runs to its end: who belongs to it."""
         self.eos = eos
         self.ageing_ns = ageing_ns
         self.before_plan: Callable[[int], None] | None = None
@@ -216,6 +222,8 @@ class Scheduler:
         """Chunks of the next step, at most one per sequence; empty only when there is nothing to do."""
         if self.before_plan is not None:
             self.before_plan(now_ns)
+        if not self.continuous and not self._running:
+            self._roster = {generation.sequence_id for generation in self._waiting[: self.max_batch]}
         if not self.chunked_prefill:
             chunks = self._plan_whole_prompts(now_ns)
             return chunks or self._plan_decodes(now_ns)
@@ -312,7 +320,8 @@ class Scheduler:
         return self._kept([*self._waiting[:place], newcomer, *self._waiting[place:]])
 
     def _kept(self, queue: Sequence[Generation]) -> int:
-        n_running, room = len(self._running), self.blocks.available
+        closed = not self.continuous and bool(self._running)
+        n_running, room = self.max_batch if closed else len(self._running), self.blocks.available
         for position, generation in enumerate(queue):
             need = self.blocks.blocks_for(len(generation.tokens))
             if n_running >= self.max_batch or need + n_running > room:
@@ -325,6 +334,8 @@ class Scheduler:
         if not self._waiting or len(self._running) >= self.max_batch:
             return None
         generation = self._waiting[0]
+        if not self.continuous and generation.sequence_id not in self._roster:
+            return None
         try:
             # One spare block for each running sequence: without it a newcomer is sent back at the next step.
             cached = self.blocks.open(generation.sequence_id, generation.tokens, reserve=len(self._running))

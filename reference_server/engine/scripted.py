@@ -15,8 +15,8 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
 
+from plimsoll.reference_server.engine.batch_clock import BatchClock
 from plimsoll.reference_server.seams.models import Ask, Finish, Script, Sink
 from plimsoll.reference_server.values.durations import DECODE, INFERENCE, PREFILL, PREPROCESS, QUEUE, Stages
 from plimsoll.reference_server.values.errors import unavailable
@@ -40,11 +40,13 @@ class ScriptedModel:
         itl_ns: int,
         seed: int,
         n_slots: int | None = None,
-        service: Literal["constant", "exponential"] = "constant",
+        service: str = "constant",
         queue_limit: int = 256,
         max_context: int = 131_072,
         late_ns: Callable[[str, int, int], int] | None = None,
+        batches: BatchClock | None = None,
     ) -> None:
+        """With ``batches`` the first token comes when the request's batch ends, which stands for the ttft."""
         self.wheel = wheel
         self.ttft_ns = ttft_ns
         self.itl_ns = itl_ns
@@ -54,7 +56,9 @@ class ScriptedModel:
         self._exponential = service == "exponential"
         self._queue_limit = queue_limit
         self.late_ns = late_ns
+        self.batches = batches
         self._n_busy = 0
+        self._busy_ns = self._since_ns = 0
         self._waiting: deque[asyncio.Future[int]] = deque()
         self._free_ns = [0] * (n_slots or 0)
 
@@ -75,8 +79,20 @@ class ScriptedModel:
         return self._n_busy
 
     @property
+    def busy_s(self) -> float:
+        """How long at least one request has been worked at, in all."""
+        return (self._busy_ns + (time.monotonic_ns() - self._since_ns if self._n_busy else 0)) / 1e9
+
+    def _occupy(self, by: int) -> None:
+        now_ns = time.monotonic_ns()
+        if self._n_busy:
+            self._busy_ns += now_ns - self._since_ns
+        self._since_ns = now_ns
+        self._n_busy += by
+
+    @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) if self.batches is None else self.batches.queue.n_waiting
 
     def ask(self, ask: Ask) -> ScriptedAnswer:
         """Admit a prompt. Raises RequestError when it is too long, or when too many wait for a slot."""
@@ -93,6 +109,9 @@ class ScriptedModel:
         ttft_ns = self.ttft_ns if script.ttft_ns is None else script.ttft_ns
         due_ns = time.monotonic_ns() + ttft_ns
         vectors = [self._vector(prompt) for prompt in prompts]
+        if self.batches is not None:
+            begun_ns, due_ns = await self.batches.run(len(prompts), due_ns - ttft_ns)
+            ttft_ns = due_ns - begun_ns
         await self.wheel.sleep_until(due_ns)
         if stages is not None:
             stages.add(INFERENCE, ttft_ns)
@@ -107,14 +126,14 @@ class ScriptedModel:
         while self._waiting and (wanted is None or self._n_busy < wanted):
             turn = self._waiting.popleft()
             if not turn.done():
-                self._n_busy += 1
+                self._occupy(1)
                 turn.set_result(time.monotonic_ns())
         self._free_ns = [0] * max(0, (wanted or 0) - self._n_busy)
 
     async def take_slot(self) -> int:
         """Take a slot, in order of arrival. Returns since when it has been free, in monotonic ns; 0 for ever."""
         if self._n_slots is None or self._n_busy < self._n_slots:
-            self._n_busy += 1
+            self._occupy(1)
             return heapq.heappop(self._free_ns) if self._free_ns else 0
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -134,7 +153,7 @@ class ScriptedModel:
             if not turn.done():
                 turn.set_result(free_ns)
                 return
-        self._n_busy -= 1
+        self._occupy(-1)
         if self._n_slots is not None and self._n_busy < self._n_slots:
             heapq.heappush(self._free_ns, free_ns)
 
@@ -167,9 +186,14 @@ class ScriptedAnswer:
         self._entry: Entry | None = None
 
     async def ready(self) -> None:
-        free_ns = await self._model.take_slot()
-        self._has_slot = True
-        self._start_ns = max(self._start_ns, free_ns)
+        batches = self._model.batches
+        if batches is None:
+            free_ns = await self._model.take_slot()
+            self._has_slot = True
+            self._start_ns = max(self._start_ns, free_ns)
+        else:
+            self._start_ns, end_ns = await batches.run(self._ask.n_samples, self._start_ns)
+            self._ttft_ns = end_ns - self._start_ns
         stages = self._ask.stages
         waited_ns = self._start_ns - self._ask.row.received_ns
         read_ns = stages.spans_ns.get(PREPROCESS, 0)  # the timetable runs while the request is read

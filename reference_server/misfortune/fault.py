@@ -272,8 +272,13 @@ def parse_fault(text: str) -> Fault:
     return fault
 
 
-def check_models(fault: Fault, served: Collection[str]) -> None:
-    """Raises ConfigError when none of the served models can be struck: a fault that is ignored would be believed in."""
+def check_models(fault: Fault, served: Collection[str], *, batches: bool = False) -> None:
+    """Raises ConfigError when none of the served models can be struck: a fault that is ignored would be believed in.
+
+    ``batches``: the scripted model takes batches, and has no slots.
+    """
+    if batches and fault.name in ("slots", "queue_build_up"):
+        raise ConfigError(f"--fault {fault.name}: batches of scripted times have no slots. Leave one of the two out")
     wanted = fault.kind.models
     if wanted and not set(wanted) & set(served):
         raise ConfigError(

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from plimsoll.reference_server.values.errors import ConfigError
 from plimsoll.reference_server.values.tokenizer import VOCABULARY
 
+SIDES = (32, 512)
+"""Least and most pixels a side of a picture that is computed."""
 EXACT = 2**24 - 1
 """Largest integer up to which float32 holds every one."""
 GRID_MAX = 31.0

@@ -25,9 +25,10 @@ from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.nn import functional
 
+from plimsoll.reference_server.models.presets import SIDES
 from plimsoll.reference_server.values import tensors as named
 from plimsoll.reference_server.values.durations import Stages
-from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.errors import ConfigError, RequestError
 
 MAX_PIXELS = 32_000_000
 MAX_SCANS = 100
@@ -78,15 +79,19 @@ def decode(data: bytes, where: str) -> Image:
         raise _bad(where, f"can't be decoded: {error}. Send a whole JPEG file") from None
 
 
-def resize(image: Image) -> Image:
-    """Shorter side to 256, then the middle 224 x 224, in one step: no side of a long strip is ever blown up."""
+def resize(image: Image, wanted: int = SIDE) -> Image:
+    """Shorter side to 256, then the middle 224 x 224, in one step: no side of a long strip is ever blown up.
+
+    ``wanted`` is another size of the middle; 0 takes it as it is, between 32 and 512 pixels.
+    """
     side = min(image.size) * SIDE / _SHORTER
+    wanted = wanted or min(SIDES[1], max(SIDES[0], round(side)))
     left, top = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((SIDE, SIDE), Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    return image.resize((wanted, wanted), Resampling.BILINEAR, box=(left, top, left + side, top + side))
 
 
 def normalise(image: Image) -> npt.NDArray[np.float32]:
-    """Pixels [224, 224, 3] minus ImageNet's mean, over its spread."""
+    """Pixels [side, side, 3] minus ImageNet's mean, over its spread."""
     pixels = np.asarray(image, dtype=np.float32)
     return pixels * (1 / (255 * _SPREAD)) - _MEAN / _SPREAD
 
@@ -227,13 +232,14 @@ def padded_size(n: int) -> int:
 
 
 class ResNet50:
-    """The network as a batch model: a sample is a picture float32 [224, 224, 3], a result its logits float32 [1000]."""
+    """The network as a batch model: a sample is a picture float32 [side, side, 3], a result 1000 logits in float32."""
 
     name = "resnet50"
     inputs = (named.TensorSpec("image", "BYTES", (-1,)),)
     outputs = (named.TensorSpec("top5_class", "INT32", (-1, 5)), named.TensorSpec("top5_probability", "FP32", (-1, 5)))
 
-    def __init__(self, network: Network, *, device: str, threads: int) -> None:
+    def __init__(self, network: Network, *, device: str, threads: int, side: int = SIDE) -> None:
+        self._side = side
         self._threads = threads
         self._device = device
         self._dtype = torch.float32 if device == "cpu" else torch.bfloat16
@@ -244,7 +250,7 @@ class ResNet50:
     def warm_up(self, max_batch: int) -> None:
         """A picture on a CPU; on a GPU every batch size that will come, compiled where that works."""
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
-        picture = np.zeros((SIDE, SIDE, 3), dtype=np.float32)
+        picture = np.zeros((self._side or SIDE, self._side or SIDE, 3), dtype=np.float32)
         if self._device == "cpu":
             self.forward([picture], Stages())
             return
@@ -265,7 +271,7 @@ class ResNet50:
             with stages.time("preprocess.decode"):
                 image = decode(data, f"image[{index}]")
             with stages.time("preprocess.resize"):
-                image = resize(image)
+                image = resize(image, self._side)
             with stages.time("preprocess.normalise"):
                 samples.append(normalise(image))
         return samples
@@ -295,6 +301,9 @@ class ResNet50:
         return [named.Tensor("top5_class", "INT32", classes), named.Tensor("top5_probability", "FP32", probabilities)]
 
 
-def build(*, device: str, seed: int, threads: int) -> ResNet50:
+def build(*, device: str, seed: int, threads: int, side: int = SIDE) -> ResNet50:
+    """Raises ConfigError where pictures of several sizes would have to be one tensor."""
+    if device != "cpu" and side == 0:
+        raise ConfigError("--image-side 0: a GPU computes batches of one size. Choose a side, or --device cpu")
     torch.set_num_threads(threads)
-    return ResNet50(grow(seed), device=device, threads=threads)
+    return ResNet50(grow(seed), device=device, threads=threads, side=side)

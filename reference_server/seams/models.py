@@ -58,6 +58,8 @@ class Ask:
     """Lower goes first, as vLLM has it."""
     deadline_ns: int = -1
     """Instant of ``time.monotonic_ns()`` after which nobody wants the answer; -1 for none."""
+    n_samples: int = 1
+    """How many places it takes in a batch of scripted time."""
     stages: Stages = field(default_factory=Stages)
     """Filled by the model: queue and prefill once ``ready``, the rest when the answer has been played."""
 

@@ -175,10 +175,10 @@ class ModelStatistics:
     def totals(self) -> dict[str, Total]:
         return {"success": self.success, "fail": self.fail, **self.parts}
 
-    def as_json(self, name: str, n_executed: int) -> dict[str, Any]:
+    def as_json(self, name: str, n_executed: int, version: str = "1") -> dict[str, Any]:
         return {
             "name": name,
-            "version": "1",
+            "version": version,
             "last_inference": self.last_ms,
             "inference_count": self.n_samples,
             "execution_count": n_executed,

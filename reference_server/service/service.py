@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from plimsoll.reference_server.engine.batcher import Batcher
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.engine.shelf import Shelf
 from plimsoll.reference_server.misfortune.fault import Break, Fault, Misfortune, refusal
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.misfortune.levers import Levers
@@ -92,6 +94,16 @@ class Service:
     read_timeout_s: float = 30.0
     """Longest that a client may take for the head of a request, and for its body."""
     max_connections: int = 8192
+    version: str = "1"
+    """Of the models, as answers say it."""
+    served_by: str = ""
+    """The server's name in a fleet."""
+    response_cache: int = 0
+    """So many whole answers are kept, ..."""
+    kept: OrderedDict[bytes, tuple[str, dict[str, str], bytes]] = field(default_factory=OrderedDict)
+    """... model, headers of the body and body, by request; the one asked for longest ago is first."""
+    shelf: Shelf = field(default_factory=Shelf)
+    """Where the models of fixed outputs are."""
     n_in_flight: int = 0
     n_unnamed: int = 0
     levers: Levers = field(init=False)
@@ -99,6 +111,10 @@ class Service:
 
     def __post_init__(self) -> None:
         self.levers = Levers(self.wheel, self.faults)
+
+    def identity(self) -> dict[str, str]:
+        """What every answer says of who gave it: nothing, unless the server has a name."""
+        return {"x-served-by": self.served_by, "x-version": self.version} if self.served_by else {}
 
     @property
     def model_names(self) -> list[str]:
@@ -134,6 +150,10 @@ class Service:
     def ready(self) -> bool:
         """Are requests answered?"""
         return self.closed() is None
+
+    def has(self, name: str) -> bool:
+        """Are requests to that model answered?"""
+        return self.ready and not (name in self.shelf.models and self.shelf.models[name].unloaded)
 
     def closed(self) -> RequestError | None:
         """Why no request is taken now, if none is: the server is starting or draining, or its engine has failed."""

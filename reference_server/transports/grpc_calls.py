@@ -8,14 +8,15 @@ that the message has passed its flow control, which bounds the hand-over and not
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf.any_pb2 import Any
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 
@@ -47,6 +48,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 _MAX_ID = 200
 _M = TypeVar("_M", bound=Message)
 _MAX_UNSENT = 4 << 20
+_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
 def status_code(status: int) -> grpc.StatusCode:
@@ -67,7 +69,7 @@ def trailing_metadata(error: RequestError) -> Metadata:
     if error.retry_after_s is None:
         return ()
     delay = _field(1, Duration(seconds=error.retry_after_s).SerializeToString())
-    detail = Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=delay).SerializeToString()
+    detail = AnyMessage(type_url="type.googleapis.com/google.rpc.RetryInfo", value=delay).SerializeToString()
     number = int(status_code(error.status).value[0])
     # google.rpc.Status: 1 code, 2 message, 3 details. Its module is another package's, and three fields need none.
     status = (
@@ -239,6 +241,27 @@ def inference(service: Service, respond: Respond) -> Handler:
         return reply
 
     return handle
+
+
+class Signature(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Has every call begin with who answers it."""
+
+    def __init__(self, identity: Mapping[str, str]) -> None:
+        self._metadata = tuple(identity.items())
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The handler of a call, whose initial metadata go out first."""
+        handler = await continuation(details)
+        for kind in _KINDS if handler is not None else ():
+            if (method := getattr(handler, kind)) is not None:
+                return getattr(grpc, f"{kind}_rpc_method_handler")(functools.partial(self._signed, method))
+        return handler
+
+    async def _signed(self, method: Callable[..., Awaitable[object]], asked: object, context: Context) -> object:
+        await context.send_initial_metadata(self._metadata)
+        return await method(asked, context)
 
 
 def question(kind: type[_M], answer: Callable[[_M], Message]) -> Handler:

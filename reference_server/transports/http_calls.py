@@ -7,6 +7,7 @@ reset, dripped out) the routes know nothing of. What no transport changes is in 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import socket
 import struct
@@ -14,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -32,7 +33,7 @@ from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry
 SLOWEST_BYTES_PER_S = 1024
 """A body may take the time limit, and longer by what it has sent at this rate."""
 _CHARSETS = (None, "utf-8", "utf8", "us-ascii")
-_NO_LINGER = struct.pack("ii", 1, 0)
+NO_LINGER = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: closing discards what is unsent and sends a reset."""
 DEADLINE_HEADER = "x-request-timeout-ms"
 _MAX_ID = 200
@@ -41,6 +42,8 @@ _MAX_DEADLINE_MS = 86_400_000
 _MAX_MESSAGE = 1000
 """A refusal quotes what it refuses; it must not send all of it back."""
 _MAX_PARAM = 200
+_KEPT = ("Content-Type", "Inference-Header-Content-Length")
+"""Headers that belong to a body."""
 _LAST = frozenset({408, 413})
 """After these the rest of the request is still on its way: the connection ends."""
 
@@ -145,7 +148,7 @@ async def break_off(request: web.Request, manner: Break) -> None:
     if manner is Break.RESET:
         connection = request.transport.get_extra_info("socket")
         if connection is not None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
     request.transport.abort()
 
 
@@ -221,6 +224,10 @@ class Call:
     """The request was refused, or its answer failed, before or after its header had gone out under status 200."""
     deadline_ns: int = -1
     """Instant of ``time.monotonic_ns()`` after which nobody wants the answer; -1 for none."""
+    cache: str = ""
+    """``hit`` or ``miss``, where answers are kept."""
+    events: list[bytes] = field(default_factory=list)
+    """Those of its stream, where answers are kept."""
 
     @property
     def service(self) -> Service:
@@ -244,6 +251,8 @@ class Call:
     async def send(self, response: web.StreamResponse) -> None:
         """Write the header, and the body if it is already known; stamp the first byte."""
         response.headers["x-request-id"] = self.row.request_id
+        if self.cache:
+            response.headers["x-cache"] = self.cache
         if self.account.misfortune.content_type and response.status < 400:
             response.headers["Content-Type"] = self.account.misfortune.content_type
         self.row.status = response.status
@@ -290,7 +299,9 @@ class Call:
         transport = self.request.transport
         if not isinstance(transport, asyncio.WriteTransport):
             raise ConnectionResetError("the client is gone")
-        return EventSink(transport, self.row, render, chunked=self._chunked, error_at=limits[0], cut_at=limits[1])
+        sink = EventSink(transport, self.row, render, chunked=self._chunked, error_at=limits[0], cut_at=limits[1])
+        sink.kept = self.events if self.cache else None
+        return sink
 
     @property
     def _chunked(self) -> bool:
@@ -342,9 +353,9 @@ async def _answer(call: Call, respond: Respond) -> web.StreamResponse:
         call.deadline_ns = _deadline_ns(call.request, received_ns)
         misfortune = call.account.draw()
         if misfortune is UNTOUCHED:
-            return await respond(call)
+            return await _kept(call, respond)
         async with ordeal(call.request, misfortune, service.wheel, received_ns):
-            return await respond(call)
+            return await _kept(call, respond)
     except RequestError as error:
         call.failed = True
         return await _refuse(call, error)
@@ -353,6 +364,31 @@ async def _answer(call: Call, respond: Respond) -> web.StreamResponse:
         response = refusal(call.request, failure.refusal())
         await call.send(response)
         return response
+
+
+async def _kept(call: Call, respond: Respond) -> web.StreamResponse:
+    """The answer kept of the same request (path and body), in one piece; else a new one, which is kept if good."""
+    answers = call.service.kept
+    if call.service.response_cache == 0:
+        return await respond(call)
+    key = hashlib.sha256(call.request.path_qs.encode() + b"\0" + call.body).digest()
+    kept = answers.pop(key, None)
+    call.cache = "miss" if kept is None else "hit"
+    call.service.metrics.cached(call.cache)
+    if kept is not None:
+        answers[key] = kept
+        call.row.model, headers, body = kept
+        hit = web.Response(body=body, headers=headers)
+        await call.send(hit)
+        return hit
+    response = await respond(call)
+    made = response.body if isinstance(response, web.Response) else b"".join(call.events)
+    if response.status == 200 and not call.failed and isinstance(made, bytes) and made:
+        headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
+        answers[key] = call.row.model, headers, made
+        if len(answers) > call.service.response_cache:
+            answers.popitem(last=False)
+    return response
 
 
 async def _refuse(call: Call, error: RequestError) -> web.Response:

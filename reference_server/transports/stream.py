@@ -44,6 +44,8 @@ class EventSink:
         self._cut_at = cut_at
         self._may_break = error_at >= 0 or cut_at >= 0
         self._n_tokens = 0
+        self.kept: list[bytes] | None = None
+        """Every event written, where somebody wants them kept."""
 
     @property
     def n_tokens(self) -> int:
@@ -79,6 +81,8 @@ class EventSink:
             raise StreamCut("the client reads too slowly")
 
     def _frame(self, data: bytes) -> bytes:
+        if self.kept is not None:
+            self.kept.append(data)
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
 

@@ -36,6 +36,21 @@ def parse_duration_ns(text: str) -> int:
     return int(Decimal(match.group(1)) * _UNIT_NS[match.group(2)])
 
 
+def batch_times(text: str) -> tuple[int, int] | None:
+    """Of ``5ms+0.6ms*B``: nanoseconds of a batch, and of each sample in it; None for text that is no such sum."""
+    fixed_ns = each_ns = 0
+    try:
+        for term in text.split("+"):
+            duration, _, each = term.partition("*")
+            fixed_ns += 0 if each else parse_duration_ns(duration)
+            each_ns += parse_duration_ns(duration) if each else 0
+            if each.strip() not in ("", "B"):
+                return None
+    except ValueError:
+        return None
+    return fixed_ns, each_ns
+
+
 @dataclass(slots=True)
 class Stages:
     """Nanoseconds by stage, in order of first mention. Written by one thread at a time."""

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Flag, auto
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from markupsafe import Markup
 
 from plimsoll.reports.svg.plot import Chart
 from plimsoll.reports.wording.signs import level
 from plimsoll.slo.records.foreign import printable
+
+T = TypeVar("T")
 
 
 class On(Flag):
@@ -95,6 +97,19 @@ class Table:
     fine: str = ""
     look: str = ""
     on: On = On.ALL
+
+
+def table(
+    items: Iterable[T],
+    *columns: tuple[Column, Callable[[T], str | Cell]],
+    set_off: Callable[[T], str] = lambda one: "",
+    **more: Any,
+) -> Table:
+    """A row for each of the items: each column stands beside what it shows of one. ``set_off``: the row's class;
+    ``more``: as of a ``Table``.
+    """
+    rows = [Row([show(one) for _, show in columns], set_off(one)) for one in items]
+    return Table([column for column, _ in columns], rows, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +233,6 @@ class Figures:
     on: On = On.PAGE
 
     def drawn(self) -> Sequence[Chart]:
-        """The charts themselves."""
         return self.charts() if callable(self.charts) else self.charts
 
 

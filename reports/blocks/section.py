@@ -5,8 +5,6 @@ in the group ``plimsoll.sections``: the page, Markdown, the terminal and report.
 edited.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

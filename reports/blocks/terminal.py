@@ -4,8 +4,6 @@ A narrow terminal gets fewer of a table's columns rather than cut-off numbers. C
 outcome has its word and its sign.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 

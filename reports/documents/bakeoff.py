@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plimsoll.reports.blocks.document import Card, Case, Column, Document, Row, Section, Suite, Table
-from plimsoll.reports.documents import comparison
+from plimsoll.reports.blocks.document import Block, Card, Case, Column, Document, Row, Section, Suite, Table
+from plimsoll.reports.documents import comparison, on_server
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.models.comparison_parts import BakeoffReport, LevelPart
 from plimsoll.reports.wording import units
+from plimsoll.slo.server.beside import medians
 
 _NOWHERE = "There is no load at which no run is INVALID and every endpoint kept up, so nobody was ranked."
 
@@ -24,7 +25,7 @@ def document(report: BakeoffReport) -> Document:
         word=whole.word if ranked else "INVALID",
         headline=said,
         lines=[whole.lines[0], (said, ""), *whole.lines[2:]],
-        blocks=[_loads(report), *whole.blocks],
+        blocks=[_loads(report), *_servers(report), *whole.blocks],
         suites=[_suite(report, said)],
     )
 
@@ -60,6 +61,16 @@ def _loads(report: BakeoffReport) -> Section:
     fine = "Passed: runs in which every objective of the load is met."
     table = Table(columns, rows, title=f"{report.name}: median of the runs at each load", fine=fine)
     return Section("Median of the runs at each load", [Card([table])])
+
+
+def _servers(report: BakeoffReport) -> list[Block]:
+    """Every server at every load, where there are several loads; the one that decides stands below anyway."""
+    rows = [
+        (f"{level.level} {arm.name}", medians([run.server for run in arm.runs]))
+        for level in report.levels
+        for arm in (level.comparison.base, *level.comparison.arms)
+    ]
+    return on_server.table("load and arm", rows) if len(report.levels) > 1 else []
 
 
 def _head(quantity: str) -> str:

@@ -5,6 +5,7 @@ nobody knows.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -23,10 +24,9 @@ from plimsoll.reports.blocks.document import (
     Folded,
     Notes,
     On,
-    Row,
     Section,
     Sentence,
-    Table,
+    table,
 )
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.parts.parts import Number, Result, Text
@@ -199,7 +199,6 @@ _BATCHING = (
 
 
 def document(report: CapacityReport) -> Document:
-    """The whole plan."""
     about = f"{report.kind} {report.name}"
     wrong = tuple(
         f"Little's law is violated: {law.run}, {law.view} times: {law.wrong}" for law in report.laws if law.wrong
@@ -231,27 +230,22 @@ def _fleet(report: CapacityReport) -> list[Block]:
     if report.sized is None:
         return []
     priced = On.PAGE | On.MARKDOWN if report.price_per_hour is not None else On.MARKDOWN
-    columns = [
-        Column("Replicas", names=True),
-        Column("utilisation"),
-        Column("with one down"),
-        Column("rules", right=False),
-        Column("an hour", on=priced),
-    ]
-    rows = []
-    for row in report.rows:
-        chosen = row.replicas == report.sized.replicas
-        cells: list[str | Cell] = [
-            Cell(f"{row.replicas}{' ◂' if chosen else ''}", strong=chosen),
-            units.percent(row.utilisation, 3),
-            units.INFINITE if row.one_down is None else units.percent(row.one_down, 3),
-            _rules(row.headroom_kept, row.one_down_kept),
-            money_of(row.per_hour, report),
-        ]
-        rows.append(Row(cells, "tier" if chosen else ""))
-    fine = "At the lower end of the capacity: at its middle these would be wrong half of the time."
-    table = Table(columns, rows, fine=fine, on=On.PAGE | On.MARKDOWN)
-    return [Section("The fleet", [Card([Facts(_facts(report, report.sized))]), Card([table])])]
+    chosen = report.sized.replicas
+    fleet = table(
+        report.rows,
+        (
+            Column("Replicas", names=True),
+            lambda row: Cell(f"{row.replicas}{' ◂' * (row.replicas == chosen)}", strong=row.replicas == chosen),
+        ),
+        (Column("utilisation"), lambda row: units.percent(row.utilisation, 3)),
+        (Column("with one down"), lambda row: _one_down(row.one_down)),
+        (Column("rules", right=False), lambda row: _rules(row.headroom_kept, row.one_down_kept)),
+        (Column("an hour", on=priced), lambda row: money_of(row.per_hour, report)),
+        set_off=lambda row: "tier" if row.replicas == chosen else "",
+        fine="At the lower end of the capacity: at its middle these would be wrong half of the time.",
+        on=On.PAGE | On.MARKDOWN,
+    )
+    return [Section("The fleet", [Card([Facts(_facts(report, report.sized))]), Card([fleet])])]
 
 
 def _facts(report: CapacityReport, sized: SizedPart) -> list[tuple[str, str]]:
@@ -270,7 +264,7 @@ def _facts(report: CapacityReport, sized: SizedPart) -> list[tuple[str, str]]:
             ("target", f"{units.rate(report.target_per_s)}, {units.percent(report.growth, 3)} growth included")
         )
     facts.append(("replicas", f"{sized.replicas} ({binding(sized, report)})"))
-    down = units.INFINITE if sized.one_down is None else units.percent(sized.one_down, 3)
+    down = _one_down(sized.one_down)
     facts.append(("utilisation", f"{units.percent(sized.utilisation, 3)} with all, {down} with one down"))
     facts.append(("uncertainty", sensitivity(report)))
     if sized.per_hour is not None:
@@ -288,30 +282,17 @@ def _costs(report: CapacityReport) -> list[Block]:
         return []
     what = f"what it costs, {report.currency}" if report.currency else "what it costs"
     # On a narrow terminal words wrap; a number that lost its end would be another number.
-    columns = [
-        Column(what, right=False, names=True),
-        Column("fully\nused"),
-        Column("range"),
-        Column("at the\ntarget"),
-        Column("range"),
-    ]
-    rows = [
-        Row(
-            [
-                cost_name(cost),
-                amount(cost.full),
-                cost_range(cost.full_range),
-                amount(cost.target),
-                cost_range(cost.target_range),
-            ]
-        )
-        for cost in report.costs
-    ]
-    fine = (
-        "Fully used: every replica at its headroom, all day. At the target rate: the whole fleet, what idles included. "
-        "Range: from the upper end of the capacity to the lower."
+    costs = table(
+        report.costs,
+        (Column(what, right=False, names=True), lambda cost: f"a million {_PER[cost.per]}"),
+        (Column("fully\nused"), lambda cost: amount(cost.full)),
+        (Column("range"), lambda cost: cost_range(cost.full_range)),
+        (Column("at the\ntarget"), lambda cost: amount(cost.target)),
+        (Column("range"), lambda cost: cost_range(cost.target_range)),
+        fine="Fully used: every replica at its headroom, all day. At the target rate: the whole fleet, what idles "
+        "included. Range: from the upper end of the capacity to the lower.",
     )
-    return [Section("What it costs", [Card([Table(columns, rows, fine=fine)])])]
+    return [Section("What it costs", [Card([costs])])]
 
 
 def _check(report: CapacityReport) -> Section:
@@ -351,55 +332,47 @@ def _over_the_curves(report: CapacityReport) -> list[Block]:
     if report.queues:
         blocks.append(Notes([*map(fitted, report.queues), *beyond(report.loads, report.queues)]))
         blocks.append(Sentence(_BATCHING, fine=True))
-    models = [f"{queue.model}: p50, p99 over it" for queue in report.queues]
-    columns = [*map(Column, ["offered", "answers", "p50", "p99", "in flight", *models]), Column("run", right=False)]
-    rows = []
-    for load in report.loads:
-        against = [_against(one) for one in load.against]
-        state = " (the curves' mean)" if load.pin else ""
-        state += "" if load.stable else ": did not keep up"
-        rows.append(
-            Row(
-                [
-                    units.rate(load.rate_per_s),
-                    units.count(load.n),
-                    units.human(load.p50_ns, "ns"),
-                    units.human(load.p99_ns, "ns"),
-                    _times(load.in_flight),
-                    *against,
-                    *[units.NOTHING] * (len(models) - len(against)),
-                    load.run + state,
-                ]
-            )
-        )
-    fine = (
-        "In flight: requests at a time by Little's law, sent to done, a queue inside the server included. "
-        "ρ: the model's utilisation, rate × service time / c."
+    measured = table(
+        report.loads,
+        (Column("offered"), lambda load: units.rate(load.rate_per_s)),
+        (Column("answers"), lambda load: units.count(load.n)),
+        (Column("p50"), lambda load: units.human(load.p50_ns, "ns")),
+        (Column("p99"), lambda load: units.human(load.p99_ns, "ns")),
+        (Column("in flight"), lambda load: _times(load.in_flight)),
+        *(
+            (Column(f"{queue.model}: p50, p99 over it"), partial(_against, place))
+            for place, queue in enumerate(report.queues)
+        ),
+        (Column("run", right=False), _run),
+        fine="In flight: requests at a time by Little's law, sent to done, a queue inside the server included. "
+        "ρ: the model's utilisation, rate × service time / c.",
     )
-    return [*blocks, Table(columns, rows, fine=fine)]
+    return [*blocks, measured]
+
+
+def _run(load: LoadPart) -> str:
+    return load.run + " (the curves' mean)" * load.pin + ("" if load.stable else ": did not keep up")
 
 
 def _little(report: CapacityReport) -> list[Block]:
     blocks: list[Block] = [Sentence(laws(report))]
     if report.laws:
-        names = [Column("Run", right=False, names=True), Column("times", right=False)]
-        columns = [*names, *map(Column, ["L", "λ W", "apart", "edges explain"]), Column("", right=False)]
-        rows = [
-            Row(
-                [
-                    law.run,
-                    law.view,
-                    units.significant(law.mean, 4),
-                    units.significant(law.product, 4),
-                    units.significant(abs(law.mean - law.product), 2),
-                    units.significant(law.bound, 2),
-                    law.wrong or "holds",
-                ]
-            )
-            for law in report.laws
-        ]
-        blocks.append(Folded("Each run", [Table(columns, rows)]))
+        each = table(
+            report.laws,
+            (Column("Run", right=False, names=True), lambda law: law.run),
+            (Column("times", right=False), lambda law: law.view),
+            (Column("L"), lambda law: units.significant(law.mean, 4)),
+            (Column("λ W"), lambda law: units.significant(law.product, 4)),
+            (Column("apart"), lambda law: units.significant(abs(law.mean - law.product), 2)),
+            (Column("edges explain"), lambda law: units.significant(law.bound, 2)),
+            (Column("", right=False), lambda law: law.wrong or "holds"),
+        )
+        blocks.append(Folded("Each run", [each]))
     return [*blocks, Command(report.command)] if report.command else blocks
+
+
+def _one_down(utilisation: Number) -> str:
+    return units.INFINITE if utilisation is None else units.percent(utilisation, 3)
 
 
 def _rules(headroom: bool, one_down: bool) -> str:
@@ -409,7 +382,11 @@ def _rules(headroom: bool, one_down: bool) -> str:
     return f"too few by {' and '.join(broken)}"
 
 
-def _against(one: AgainstPart) -> str:
+def _against(place: int, load: LoadPart) -> str:
+    """One run against the queue in this place."""
+    if place >= len(load.against):
+        return units.NOTHING
+    one = load.against[place]
     if one.p50 is None and one.p99 is None:
         return f"ρ {_times(one.utilisation)}: full" if one.utilisation >= 1 else units.NOTHING
     return f"ρ {_times(one.utilisation)}: {_times(one.p50)}, {_times(one.p99)}"
@@ -440,7 +417,6 @@ def capacity(report: CapacityReport) -> str:
 
 
 def binding(sized: SizedPart, report: CapacityReport) -> str:
-    """Which rule decides."""
     shares = units.percent(report.headroom, 3), units.percent(report.one_down, 3)
     rules = (
         f"at most {shares[0]} full: {sized.by_headroom}",
@@ -477,18 +453,12 @@ def amount(value: float | int | None) -> str:
 
 
 def money_of(value: float | int | None, report: CapacityReport) -> str:
-    """An amount with its currency."""
     return units.NOTHING if value is None else f"{amount(value)} {report.currency}".strip()
 
 
 def cost_range(values: tuple[float, float] | None) -> str:
     """From the upper end of the capacity to the lower."""
     return units.NOTHING if values is None else f"{amount(values[0])} to {amount(values[1])}"
-
-
-def cost_name(cost: CostPart) -> str:
-    """A million of what."""
-    return f"a million {_PER[cost.per]}"
 
 
 def fitted(queue: QueuePart) -> str:
@@ -513,7 +483,6 @@ def beyond(loads: Sequence[LoadPart], queues: Sequence[QueuePart]) -> list[str]:
 
 
 def laws(report: CapacityReport) -> str:
-    """Little's law in a sentence."""
     wrong = [law for law in report.laws if law.wrong]
     runs = len({law.run for law in report.laws})
     if not report.laws:
@@ -528,7 +497,7 @@ def _charts(report: CapacityReport) -> list[Chart]:
     charts = []
     which: _Which
     for which in ("p50", "p99"):
-        values = [load.p50_ns if which == "p50" else load.p99_ns for load in report.loads]
+        values = [_value(load, which) for load in report.loads]
         if not report.queues or not any(value is not None for value in values):
             continue
         label = f"{which} of the latency by rate: " + "; ".join(
@@ -537,16 +506,8 @@ def _charts(report: CapacityReport) -> list[Chart]:
         )
         legend = [Key("measured", _MEASURED, "dots")]
         legend += [Key(queue.model, class_) for queue, class_ in zip(report.queues, _QUEUES, strict=False)]
-        charts.append(
-            chart(
-                f"Latency, {which}",
-                "Dots: runs; hollow: it did not keep up. Lines: queues with the mean of the lowest load.",
-                legend,
-                lambda canvas, which=which, label=label: _overlay(report, which, label, canvas),  # type: ignore[misc]
-                _WIDE,
-                _NARROW,
-            )
-        )
+        note = "Dots: runs; hollow: it did not keep up. Lines: queues with the mean of the lowest load."
+        charts.append(chart(f"Latency, {which}", note, legend, partial(_overlay, report, which, label), _WIDE, _NARROW))
     return charts
 
 

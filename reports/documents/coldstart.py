@@ -5,6 +5,9 @@ null: it did not happen. ``--resume`` goes on from the file. Nothing is judged h
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter, not_
+from statistics import median
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -23,11 +26,11 @@ from plimsoll.reports.blocks.document import (
     Figures,
     Folded,
     On,
-    Row,
     Section,
     Sentence,
     Suite,
     Table,
+    table,
 )
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.parts.parts import Number, Result, Text
@@ -88,6 +91,11 @@ class RepeatPart(BaseModel, frozen=True, extra="forbid"):
     invalid: list[Text] = Field(default_factory=list, description="why the generator's part of the curve is INVALID")
     curve: list[tuple[int, Number]] = Field(
         default_factory=list, description="request number from 1, and latency (ns; null: failed); thinned out when long"
+    )
+    phases: dict[Text, int] = Field(
+        default_factory=dict,
+        description="its start as the server itself tells of it, in ns; absent: it does not",
+        exclude_if=not_,
     )
     stop_forced: bool | None = Field(default=None, description="SIGKILL was needed to stop it")
     stop_ns: int | None = None
@@ -165,9 +173,9 @@ _TITLES = MappingProxyType(
 
 
 def document(report: ColdstartReport) -> Document:
-    """The whole measurement."""
     complete = units.many(sum(part.complete for part in report.repeats), "complete start")
     blocks = [_times(report)] if report.spreads else []
+    blocks += _inside(report)
     blocks += [_goals(report)] if report.goals else []
     return Document(
         kind="cold start",
@@ -192,54 +200,62 @@ FORMATS = Renderers(document, indent=1)
 
 
 def _times(report: ColdstartReport) -> Section:
-    columns = [
-        Column("", right=False, titled="Time", names=True),
-        *map(Column, ["median", "least", "greatest"]),
-        *(Column(name, least_width=100) for name in ("interval", "first start", "the others")),
-        Column("from, to", right=False, on=On.PAGE),
-    ]
-    rows = []
-    for part in report.spreads:
-        first, later = (_shown(value) for value in (part.first, part.later))
-        spread = [units.human(value, "ns") for value in (part.median, part.least, part.greatest)]
-        differs = Cell(first, strong=part.first_differs)
-        rows.append(
-            Row([_TITLES[part.quantity], *spread, _interval(part, report), differs, later, QUANTITIES[part.quantity]])
-        )
-    fine = "The first start is in every column but the last; bold where it is unlike them."
+    times = table(
+        report.spreads,
+        (Column("", right=False, titled="Time", names=True), lambda part: _TITLES[part.quantity]),
+        (Column("median"), lambda part: units.human(part.median, "ns")),
+        (Column("least"), lambda part: units.human(part.least, "ns")),
+        (Column("greatest"), lambda part: units.human(part.greatest, "ns")),
+        (Column("interval", least_width=100), _interval),
+        (Column("first start", least_width=100), lambda part: Cell(_shown(part.first), strong=part.first_differs)),
+        (Column("the others", least_width=100), lambda part: _shown(part.later)),
+        (Column("from, to", right=False, on=On.PAGE), lambda part: QUANTITIES[part.quantity]),
+        fine="The first start is in every column but the last; bold where it is unlike them.",
+    )
     sure: list[Block] = [Sentence(said, fine=True)] if (said := _certainty(report)) else []
-    return Section("Over all starts", [Card([Table(columns, rows, fine=fine), *sure])])
+    return Section("Over all starts", [Card([times, *sure])])
+
+
+def _inside(report: ColdstartReport) -> list[Section]:
+    """What the server says of its own start, over the complete starts of which it said it."""
+    told = [part for part in report.repeats if part.complete and part.phases]
+    rows = []
+    for name in dict.fromkeys(name for part in told for name in part.phases):
+        took = [(part.phases[name], part.ready_ns) for part in told if name in part.phases]
+        shares = [ns / ready for ns, ready in took if ready]
+        spread = [units.duration(of(ns for ns, _ in took)) for of in (median, min, max)]
+        rows.append([name, *spread, units.percent(median(shares), 2) if shares else units.NOTHING])
+    heads = ("median", "least", "greatest", "of the time to ready")
+    phases = table(
+        rows,
+        (Column("phase", right=False, titled="Phase", names=True), itemgetter(0)),
+        *((Column(head), itemgetter(at)) for at, head in enumerate(heads, 1)),
+        title="Inside the server",
+        fine="As the server tells of it; phases of some servers lie within each other.",
+    )
+    return [Section("Inside the server", [Card([phases])])] if rows else []
 
 
 def _goals(report: ColdstartReport) -> Section:
-    columns = [
-        Column("objective", right=False, names=True, code=True),
-        Column("outcome", right=False),
-        Column("kept in"),
-        Column("worst"),
-    ]
-    rows = [
-        Row(
-            [
-                goal.objective,
-                Cell(goal.outcome, goal.outcome),
-                f"{goal.kept} of {goal.of}",
-                units.human(goal.worst, "ns"),
-            ]
-        )
-        for goal in report.goals
-    ]
-    return Section("Objectives, to be kept by every start", [Card([Table(columns, rows, title="Objectives")])])
+    goals = table(
+        report.goals,
+        (Column("objective", right=False, names=True, code=True), lambda goal: goal.objective),
+        (Column("outcome", right=False), lambda goal: Cell(goal.outcome, goal.outcome)),
+        (Column("kept in"), lambda goal: f"{goal.kept} of {goal.of}"),
+        (Column("worst"), lambda goal: units.human(goal.worst, "ns")),
+        title="Objectives",
+    )
+    return Section("Objectives, to be kept by every start", [Card([goals])])
 
 
 def _each(report: ColdstartReport) -> list[Block]:
     """Every start, and what was started and asked."""
-    table, typed = _repeats(report), [("started with", report.start), ("asked by", report.command)]
+    starts, typed = _repeats(report), [("started with", report.start), ("asked by", report.command)]
     commands = [Command(text) for _, text in typed if text]
     facts = Facts([("url", report.url), *((name, Command(text)) for name, text in typed if text)])
     return [
-        Section("Each start", [Card([table, *commands])], on=On.PAGE | On.TERMINAL),
-        Folded("Each start", [table, facts], on=On.MARKDOWN),
+        Section("Each start", [Card([starts, *commands])], on=On.PAGE | On.TERMINAL),
+        Folded("Each start", [starts, facts], on=On.MARKDOWN),
     ]
 
 
@@ -258,45 +274,24 @@ def _kept(goal: GoalPart) -> str:
 
 def _repeats(report: ColdstartReport) -> Table:
     page = On.PAGE
-    columns = [
-        Column("start", names=True),
-        *(Column(name) for name in ("port", "ready")),
-        Column("said by", right=False, on=page, code=True),
-        *(Column(name) for name in ("first TTFT", "first latency")),
-        Column("first answer", on=page),
-        Column("steady"),
-        Column("level"),
-        Column("excess", on=page),
-        Column("failed"),
-        Column("idle", on=page),
-        Column("stop", on=page),
-        Column("runs", right=False, on=page, code=True),
-    ]
-    rows = []
-    for part in report.repeats:
-        killed = ", killed" if part.stop_forced else ""
-        rows.append(
-            Row(
-                [
-                    f"{part.number}" if part.complete else f"{part.number} (cut short)",
-                    _shown(part.port_ns),
-                    Cell(_shown(part.ready_ns), hint=_late(part)),
-                    part.route or "port only",
-                    _shown(part.first_ttft_ns),
-                    _shown(part.first_latency_ns),
-                    _shown(part.first_answer_ns),
-                    _steady(part),
-                    _shown(part.steady_level_ns),
-                    _shown(part.excess_ns),
-                    f"{part.failed} of {part.requests}",
-                    _shown(part.idle_ns),
-                    units.NOTHING if part.stop_ns is None else f"{units.duration(part.stop_ns)}{killed}",
-                    part.folder,
-                ]
-            )
-        )
-    fine = "Idle: nothing was in flight while our runs were set up; it is in no other column."
-    return Table(columns, rows, fine=fine)
+    return table(
+        report.repeats,
+        (Column("start", names=True), lambda part: f"{part.number}{'' if part.complete else ' (cut short)'}"),
+        (Column("port"), lambda part: _shown(part.port_ns)),
+        (Column("ready"), lambda part: Cell(_shown(part.ready_ns), hint=_late(part))),
+        (Column("said by", right=False, on=page, code=True), lambda part: part.route or "port only"),
+        (Column("first TTFT"), lambda part: _shown(part.first_ttft_ns)),
+        (Column("first latency"), lambda part: _shown(part.first_latency_ns)),
+        (Column("first answer", on=page), lambda part: _shown(part.first_answer_ns)),
+        (Column("steady"), _steady),
+        (Column("level"), lambda part: _shown(part.steady_level_ns)),
+        (Column("excess", on=page), lambda part: _shown(part.excess_ns)),
+        (Column("failed"), lambda part: f"{part.failed} of {part.requests}"),
+        (Column("idle", on=page), lambda part: _shown(part.idle_ns)),
+        (Column("stop", on=page), lambda part: _shown(part.stop_ns) + ", killed" * bool(part.stop_forced)),
+        (Column("runs", right=False, on=page, code=True), lambda part: part.folder),
+        fine="Idle: nothing was in flight while our runs were set up; it is in no other column.",
+    )
 
 
 def _shown(value: Number) -> str:
@@ -304,7 +299,6 @@ def _shown(value: Number) -> str:
 
 
 def _headline(report: ColdstartReport) -> str:
-    """The result in a sentence."""
     by_name = {part.quantity: part for part in report.spreads}
     if "ready" not in by_name:
         return "No start was measured to its end."
@@ -323,7 +317,7 @@ def _typical(part: SpreadPart) -> str:
     return units.human(part.median, "ns")
 
 
-def _interval(part: SpreadPart, report: ColdstartReport) -> str:
+def _interval(part: SpreadPart) -> str:
     """Of the median, or why there is none."""
     if part.interval is None:
         return units.NOTHING
@@ -368,16 +362,10 @@ def _charts(report: ColdstartReport) -> list[Chart]:
     drawn = [part for part in report.repeats if part.curve and any(value for _, value in part.curve)]
     if drawn:
         label = "; ".join(f"start {part.number} steady {_steady(part)}" for part in drawn)
-        charts.append(
-            chart(
-                "Latency by request, from the first one on",
-                "Both axes are logarithmic. Circle: where the steady state begins. A gap: the request failed.",
-                [Key(f"start {part.number}", _class_of(part.number)) for part in drawn],
-                lambda canvas: _curves(drawn, label, canvas),
-                _WIDE,
-                _NARROW,
-            )
-        )
+        title = "Latency by request, from the first one on"
+        note = "Both axes are logarithmic. Circle: where the steady state begins. A gap: the request failed."
+        legend = [Key(f"start {part.number}", _class_of(part.number)) for part in drawn]
+        charts.append(chart(title, note, legend, partial(_curves, drawn, label), _WIDE, _NARROW))
     return charts
 
 

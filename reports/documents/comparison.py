@@ -5,6 +5,7 @@ fronts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from markupsafe import Markup
@@ -26,7 +27,9 @@ from plimsoll.reports.blocks.document import (
     Sentence,
     Suite,
     Table,
+    table,
 )
+from plimsoll.reports.documents import on_server
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.models.comparison_parts import (
     CandidatePart,
@@ -49,6 +52,7 @@ from plimsoll.reports.svg.plot import FONT, Canvas, Chart, Key, Picture, chart, 
 from plimsoll.reports.wording import signs, units
 from plimsoll.slo.comparison.effects import signed
 from plimsoll.slo.metrics.indicator import in_order, title_of
+from plimsoll.slo.server.beside import medians
 
 _WIDE, _NARROW = 1040.0, 420.0
 _HALF = Canvas(540, 300, right=92)
@@ -90,6 +94,7 @@ def document(report: ComparisonReport) -> Document:
             *([] if report.rankings else curves),
             *_ranked(report, On.TERMINAL | On.MARKDOWN if report.rankings else On.ALL),
             *(block for front in report.fronts for block in front_blocks(front, ", ")),
+            *on_server.table("arm", [(arm.name, medians([run.server for run in arm.runs])) for arm in arms]),
             *_false_alarms(report),
         ],
         appendix=_runs(report),
@@ -127,32 +132,21 @@ def _candidates(report: ComparisonReport) -> list[Block]:
 
 def _effects(candidate: CandidatePart, report: ComparisonReport) -> Table:
     sure = together(candidate, report)
-    columns = [
-        Column("", right=False),
-        Column("quantity", right=False, titled="Quantity", names=True, code=True),
-        Column("base", least_width=100),
-        Column("candidate", least_width=100),
-        Column("change"),
-        Column("interval", titled=sure),
-        Column("adjusted p", on=On.PAGE | On.MARKDOWN),
-        Column("finding", right=False, words=True, on=On.PAGE),
-    ]
-    rows = [
-        Row(
-            [
-                Cell(effect.outcome, effect.outcome),
-                effect.quantity,
-                value(effect, effect.base),
-                value(effect, effect.candidate),
-                change(effect),
-                interval(effect),
-                units.NOTHING if effect.missing else p_value(effect.adjusted_p),
-                effect.finding,
-            ]
-        )
-        for effect in candidate.effects
-    ]
-    return Table(columns, rows, title=f"{candidate.name} against {report.base.name}: {sure}")
+    return table(
+        candidate.effects,
+        (Column("", right=False), lambda effect: Cell(effect.outcome, effect.outcome)),
+        (Column("quantity", right=False, titled="Quantity", names=True, code=True), lambda effect: effect.quantity),
+        (Column("base", least_width=100), lambda effect: value(effect, effect.base)),
+        (Column("candidate", least_width=100), lambda effect: value(effect, effect.candidate)),
+        (Column("change"), change),
+        (Column("interval", titled=sure), interval),
+        (
+            Column("adjusted p", on=On.PAGE | On.MARKDOWN),
+            lambda effect: units.NOTHING if effect.missing else p_value(effect.adjusted_p),
+        ),
+        (Column("finding", right=False, words=True, on=On.PAGE), lambda effect: effect.finding),
+        title=f"{candidate.name} against {report.base.name}: {sure}",
+    )
 
 
 def _ranked(report: ComparisonReport, on: On) -> list[Block]:
@@ -180,20 +174,19 @@ def _ranked(report: ComparisonReport, on: On) -> list[Block]:
             Section(title, [Card([Table(columns, rows, title=title, notes=ranked(ranking), fine=fine)])], on=on)
         )
     if report.costs:
-        columns = [
-            Column("arm", right=False, titled="Arm", names=True),
-            Column("of", right=False, titled="A million"),
-            Column("cost (interval)", titled=f"costs {report.currency}".strip()),
-            Column("throughput"),
-            Column("price an hour", on=On.PAGE | On.TERMINAL),
-        ]
-        rows = [Row([c.name, PER[c.per], money(c), units.rate(c.per_s), f"{c.price_per_hour:g}"]) for c in report.costs]
-        fine = (
-            "The interval is that of the throughput between runs; fewer than six runs have none. "
-            "Idle hours are not in it."
+        title = "What a million costs" + (f", in {report.currency}" if report.currency else "")
+        costs = table(
+            report.costs,
+            (Column("arm", right=False, titled="Arm", names=True), lambda cost: cost.name),
+            (Column("of", right=False, titled="A million"), lambda cost: PER[cost.per]),
+            (Column("cost (interval)", titled=f"costs {report.currency}".strip()), money),
+            (Column("throughput"), lambda cost: units.rate(cost.per_s)),
+            (Column("price an hour", on=On.PAGE | On.TERMINAL), lambda cost: f"{cost.price_per_hour:g}"),
+            title=title,
+            fine="The interval is that of the throughput between runs; fewer than six runs have none. "
+            "Idle hours are not in it.",
         )
-        title = cost_title(report)
-        blocks.append(Section(title, [Card([Table(columns, rows, title=title, fine=fine)])], on=on))
+        blocks.append(Section(title, [Card([costs])], on=on))
     return blocks
 
 
@@ -250,35 +243,26 @@ def front_figure(front: FrontPart, classes: Mapping[str, str], note: str) -> Fig
 
 def _runs(report: ComparisonReport) -> list[Block]:
     arms = (report.base, *report.arms)
-    columns = [
-        Column("Arm", right=False, names=True),
-        Column("Run", right=False),
-        *(Column(name) for name in ("pair", "requests", "failed")),
-        Column("Generator and endpoint", right=False),
-        Column("Plan", right=False, code=True),
-    ]
-    rows = [
-        Row(
-            [
-                f"{arm.name}{' (base)' if arm is report.base else ''}",
-                run.run or run.directory or units.NOTHING,
-                units.NOTHING if run.pair is None else str(run.pair),
-                units.count(run.requests),
-                units.count(run.failed),
-                "; ".join([*run.reasons, *([run.unstable] if run.unstable else [])]) or "valid",
-                run.plan[:12],
-            ]
-        )
-        for arm in arms
-        for run in arm.runs
-    ]
+    made = table(
+        [(arm, run) for arm in arms for run in arm.runs],
+        (Column("Arm", right=False, names=True), lambda one: one[0].name + " (base)" * (one[0] is report.base)),
+        (Column("Run", right=False), lambda one: one[1].run or one[1].directory or units.NOTHING),
+        (Column("pair"), lambda one: units.NOTHING if one[1].pair is None else str(one[1].pair)),
+        (Column("requests"), lambda one: units.count(one[1].requests)),
+        (Column("failed"), lambda one: units.count(one[1].failed)),
+        (
+            Column("Generator and endpoint", right=False),
+            lambda one: "; ".join([*one[1].reasons, *filter(None, [one[1].unstable])]) or "valid",
+        ),
+        (Column("Plan", right=False, code=True), lambda one: one[1].plan[:12]),
+    )
     said = [
         f"{arm.name}: {units.many(len(arm.runs), 'run')}" + "".join(f", {run.run}" for run in arm.runs if run.run)
         for arm in arms
     ]
     command = [Command(report.command)] if report.command else []
     return [
-        Section("The runs", [Card([Table(columns, rows), *command])], on=On.PAGE),
+        Section("The runs", [Card([made, *command])], on=On.PAGE),
         Folded("The runs", [Notes(said)], on=On.MARKDOWN),
     ]
 
@@ -425,11 +409,6 @@ def money(cost: CostPart) -> str:
     return f"{middle} ({units.significant(float(low))} to {units.significant(float(high))})"
 
 
-def cost_title(report: ComparisonReport) -> str:
-    """``What a million costs, in USD``."""
-    return "What a million costs" + (f", in {report.currency}" if report.currency else "")
-
-
 def tier(place: PlacePart) -> str:
     """``1``, or ``1–2`` where no pair says which."""
     return f"{place.tier}–{place.last}" if place.last > place.tier else str(place.tier)
@@ -525,18 +504,9 @@ def _curves(report: ComparisonReport, classes: Mapping[str, str]) -> list[Chart]
             continue
         several = any(len(arms[arm].runs) > 1 for arm in parts)
         note = "Line: median of the runs. Band: least to greatest run." if several else "One run each."
-        charts.append(
-            chart(
-                title_of(name),
-                note,
-                [Key(arm, classes[arm]) for arm in parts],
-                lambda canvas, parts=parts, name=name: _overlay(  # type: ignore[misc]
-                    parts, classes, f"{title_of(name)} by percentile: {', '.join(parts)}", canvas
-                ),
-                _HALF,
-                _SMALL,
-            )
-        )
+        label = f"{title_of(name)} by percentile: {', '.join(parts)}"
+        keys = [Key(arm, classes[arm]) for arm in parts]
+        charts.append(chart(title_of(name), note, keys, partial(_overlay, parts, classes, label), _HALF, _SMALL))
     return charts
 
 

@@ -32,6 +32,7 @@ from plimsoll.reports.blocks.document import (
 )
 from plimsoll.reports.documents.pictures import strip_chart
 from plimsoll.reports.parts.charts import BurnTimeline, LagBand, Timeline
+from plimsoll.reports.sections import server
 from plimsoll.reports.svg.burn import bad_share, burn_chart
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
 from plimsoll.reports.svg.strip import Layer, Strip
@@ -112,7 +113,8 @@ class Intervals(BaseModel, frozen=True, extra="forbid"):
     ``end_ns``: after the run it takes the remainder.
 
     ``planned_per_s``: null of a closed loop, which has no plan in time. ``in_flight_max``: the most that was seen, by
-    looks a quarter of a second apart; null where nobody looked. ``failed``: requests, not a rate.
+    looks a quarter of a second apart; null where nobody looked. ``failed``: requests, not a rate. ``served``: by name,
+    what the server said of itself; null where it is not known.
     """
 
     interval_ns: int
@@ -124,6 +126,7 @@ class Intervals(BaseModel, frozen=True, extra="forbid"):
     failed: list[int]
     in_flight_max: list[int | None]
     bands: dict[str, Band] = Field(default_factory=dict)
+    served: dict[str, list[Rate | None]] = Field(default_factory=dict)
 
     def seconds(self) -> list[float]:
         """How long each is: the last one of a run that is over may be half to one and a half as long as the others."""
@@ -392,8 +395,8 @@ def _strips_note(report: LiveReport) -> str:
         return ""
     return (
         f"Intervals of {units.seconds(report.intervals.interval_ns)}. Rates and percentiles are by when requests "
-        "ended, as the workers said it four times a second; the report puts them where they were due. A cross is a "
-        "percentile that is a failed request."
+        "ended, as the workers said it four times a second; the report puts them where they were due. A mark at the "
+        "top is a percentile that is a failed request."
     )
 
 
@@ -420,7 +423,7 @@ def strips(report: LiveReport) -> list[Chart]:
     if any(found.failed):
         data.append(_errors(found))
     names = in_order(found.bands)
-    data += [_band(name, found.bands[name], report) for name in names]
+    data += [*(_band(name, found.bands[name], report) for name in names), *server.strips(found.served)]
     marks = [(at, name) for name, at in report.events.items()]
     data = [replace(one, marks=[(at, name * (not i)) for at, name in marks]) for i, one in enumerate(data)]
     return [_draw(one, timeline, last=index == len(data) - 1) for index, one in enumerate(data)]

@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from plimsoll.reports.parts.charts import Band, ByPrompt, Curve, Distribution, Heatmap, Timeline
 from plimsoll.reports.parts.measures import HEARD, LIVE
-from plimsoll.reports.parts.parts import MAX_BUCKETS
+from plimsoll.reports.parts.parts import MAX_BUCKETS, ObjectiveResult
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections import events
+from plimsoll.reports.sections import budgets, events, server
 from plimsoll.reports.sections.sessions import Sessions
 from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
@@ -24,6 +24,7 @@ from plimsoll.reports.svg.strip import Layer, Strip, band_layers, bucket_bounds,
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.metrics.indicator import lines_of, short_of
+from plimsoll.slo.objectives.goodput import failing
 from plimsoll.slo.objectives.objective import SPELLS, parse
 
 #: Fewer measured requests than this make no picture.
@@ -172,7 +173,9 @@ def without_value(report: Report, lost: int) -> str:
 
 
 def timeline_charts(report: Report) -> list[Chart]:
-    """Rate, requests in flight, sessions alive, latency percentiles and tokens over the run, one above the other."""
+    """Rate, requests in flight, sessions alive, latency percentiles, tokens and what the server said of itself over the
+    run, one above the other.
+    """
     timeline = report.charts.timeline
     if timeline is None or sum(timeline.due) < ENOUGH:
         return []
@@ -183,6 +186,8 @@ def timeline_charts(report: Report) -> list[Chart]:
     if timeline.output_tokens_per_s is not None:
         layer = Layer("output tokens/s", "s-tokens", timeline.output_tokens_per_s)
         strips.append(Strip("Output tokens per second", "per_s", [layer]))
+    if report.server is not None:
+        strips += server.strips({name: one.by_bucket for name, one in report.server.names.items()})
     marks = [*cut_marks(report.steadiness), *events.marks(report)]
     # The mark goes through all strips, its name stands in the first.
     marked = [
@@ -257,35 +262,61 @@ def _alive(timeline: Timeline, sessions: Sessions) -> Strip:
 _BROKEN = 170
 
 
-def broken_chart(report: Report) -> list[Chart]:
-    """Where the run broke the limit that decides its FAIL: what it is about, over the run or by percentile."""
+def broken_chart(report: Report) -> tuple[list[Chart], str]:
+    """Where the run broke the limit that decides its FAIL: what it is about, over the run, by percentile, or how its
+    error budget burnt; and the group of charts whose axis it has.
+    """
     told, timeline = report.verdict, report.charts.timeline
     decides = next((one for one in told.objectives if one.objective == told.decides), None)
-    if told.outcome != "FAIL" or decides is None or decides.where or timeline is None or sum(timeline.due) < ENOUGH:
-        return []
-    name, title = decides.indicator, f"Where {expression(decides.objective)} was broken"
-    if decides.statistic == "ratio" and name == "good" and told.request_objectives:
-        name = min(told.request_objectives, key=lambda one: one.met / max(one.n, 1)).indicator
-    if name in timeline.bands:
-        data = _band(report, timeline, name, timeline.bands[name])
-        of = parse(decides.objective).of if decides.statistic in SPELLS else None
-        limit = decides.threshold if of is None else of.threshold
-        if decides.unit == "ns" and limit is not None:
-            data = replace(data, limits=[(limit, f"limit {units.limit(limit, 'ns')}")], marks=events.marks(report))
-        return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)]
-    if decides.statistic == "ratio" and name == "error":
-        return [_strip_chart(replace(_rates(timeline), title=title), timeline, last=True, height=_BROKEN)]
-    curves = _present(report.charts.curves, [name])
+    if told.outcome != "FAIL" or decides is None or timeline is None or sum(timeline.due) < ENOUGH:
+        return [], ""
+    title = f"Where {expression(decides.objective)} was broken"
+    data = _broken(report, decides, timeline)
+    if data is not None:
+        return [_strip_chart(replace(data, title=title), timeline, last=True, height=_BROKEN)], "time"
+    curves = {} if decides.where else _present(report.charts.curves, [decides.indicator])
     draw = partial(percentiles, curves, _limits(report, curves), _curve_label(title, curves))
-    return (
-        [chart(title, "", [], draw, Canvas(1080, _BROKEN + 26, left=66, right=72, top=16), _NARROW)] if curves else []
-    )
+    if curves:
+        return [chart(title, "", [], draw, Canvas(1080, _BROKEN + 26, left=66, right=72, top=16), _NARROW)], ""
+    burnt = [one for one in report.budgets if one.objective == decides.objective]
+    return [replace(one, title=title) for budget in burnt for one in budgets.charts(budget)], ""
 
 
-def _band(report: Report, timeline: Timeline, name: str, band: Band) -> Strip:
+def _broken(report: Report, decides: ObjectiveResult, timeline: Timeline) -> Strip | None:
+    """What the objective is about over the run, with its limit."""
+    name, told = decides.indicator, report.verdict
+    of = (
+        parse(decides.objective).of if decides.statistic in SPELLS else None
+    )  # a spell is one of breaking the inner limit
+    limit = decides.threshold if of is None else of.threshold
+    limits = [] if limit is None else [(limit, f"limit {units.limit(limit, decides.unit)}")]
+    if not decides.where:
+        if decides.statistic == "ratio" and name == "good" and told.request_objectives:
+            name = min(told.request_objectives, key=lambda one: one.met / max(one.n, 1)).indicator
+        if name in timeline.bands:
+            data = _band(report, timeline, name, timeline.bands[name])
+            return replace(data, limits=limits, marks=events.marks(report)) if decides.unit == "ns" and limits else data
+        if (decides.statistic == "ratio" and name == "error") or decides.statistic == "rate":
+            return _rates(timeline)
+        if report.server is not None and name in report.server.names:
+            found = server.strips({name: report.server.names[name].by_bucket})
+            return replace(found[0], limits=limits) if found else None
+    course = None if report.window is None else report.window.course(decides.objective)
+    if course is None:
+        return None
+    number, values = course
+    if isinstance(values, Band):
+        return replace(_band(report, timeline, name, values, number), limits=limits)
+    if decides.operator in (">", ">="):
+        kept = [None if one is None else 1 - one for one in values]
+        return Strip("", "ratio", [Layer(f"share that is {name}", "s-completed", kept)], limits)
+    return Strip("", "ratio", [Layer(f"share: {failing(name)}", "s-error", values)], limits)
+
+
+def _band(report: Report, timeline: Timeline, name: str, band: Band, due: Sequence[int] = ()) -> Strip:
     metric = report.metrics.get(name)
     unit = metric.unit if metric is not None else "ns"
-    layers = band_layers(name, band, timeline.due)
+    layers = band_layers(name, band, due or timeline.due)
     title = metric.title if metric is not None and metric.title else short_of(name)
     curves = {name: report.charts.curves[name]} if name in report.charts.curves else {}
     limits = [(limit.value, limit.label) for limit in _limits(report, curves) if limit.q is None or limit.q >= 0.9]

@@ -65,7 +65,6 @@ class RecordingReport(Result, CensusPart, frozen=True):
 
 
 def document(report: RecordingReport) -> Document:
-    """The whole description."""
     rate = (
         ""
         if report.rate_per_s is None

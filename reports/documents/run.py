@@ -35,6 +35,7 @@ from plimsoll.reports.blocks.document import (
     Table,
     Tiles,
     Warnings,
+    table,
 )
 from plimsoll.reports.blocks.section import sections
 from plimsoll.reports.blocks.terminal import WIDTH, draw
@@ -250,38 +251,25 @@ def _objectives(report: Report) -> list[Block]:
     results = report.verdict.objectives
     if not results:
         return []
-    columns = [
-        Column("", right=False),
-        Column("objective", right=False, titled="Objective"),
-        Column("observed", titled="Observed"),
-        Column("limit", titled="Limit", least_width=_ROOM_FOR_BOUNDS),  # the objective says its limit
-        Column(units.bounds(report.confidence), least_width=_ROOM_FOR_BOUNDS),
-        Column("n"),
-        Column("n needed"),
-    ]
+    rows = table(
+        results,
+        (Column("", right=False), lambda result: Cell(result.outcome, result.outcome)),
+        (Column("objective", right=False, titled="Objective"), words.named),
+        (Column("observed", titled="Observed"), words.observed),
+        (Column("limit", titled="Limit", least_width=_ROOM_FOR_BOUNDS), _limit),  # the objective says its limit
+        (Column(units.bounds(report.confidence), least_width=_ROOM_FOR_BOUNDS), words.interval),
+        (Column("n"), lambda result: units.count(result.n)),
+        (Column("n needed"), words.needed),
+        title="Objectives",
+        on=On.WRITTEN,
+    )
     cards = [_objective_card(result) for result in results]
-    rows = [Row(_objective(result)) for result in results]
-    found: list[Block] = [
-        Grid(cards, {1: 1, 2: 2, 4: 2}.get(len(results), 3)),
-        Table(columns, rows, title="Objectives", on=On.WRITTEN),
-    ]
+    found: list[Block] = [Grid(cards, {1: 1, 2: 2, 4: 2}.get(len(results), 3)), rows]
     told = (On.WRITTEN if words.bounded(report) else On(0)) | On.PAGE
     if words.bounded(report) or report.budgets:
         note = words.bounds_note(report)
         found.append(Sentence(note, fine=True, close=True, least_width=_ROOM_FOR_BOUNDS, on=told))
     return found
-
-
-def _objective(result: ObjectiveResult) -> list[str | Cell]:
-    return [
-        Cell(result.outcome, result.outcome),
-        words.named(result),
-        words.observed(result),
-        _limit(result),
-        words.interval(result),
-        units.count(result.n),
-        words.needed(result),
-    ]
 
 
 def _limit(result: ObjectiveResult) -> str:
@@ -313,20 +301,20 @@ def _attainments(report: Report) -> list[Block]:
     """How many requests met each limit on a request."""
     if not report.verdict.request_objectives:
         return []
-    columns = [
-        Column("limit for every request", right=False, titled="Limit for every request", names=True, code=True),
-        Column("met", on=On.TERMINAL | On.PAGE),
-        Column("of", on=On.TERMINAL | On.PAGE),
-        Column("met", on=On.MARKDOWN),
-        Column("share"),
-    ]
-    rows = []
-    for part in report.verdict.request_objectives:
-        met, n = units.count(part.met), units.count(part.n)
-        share = units.NOTHING if part.attainment is None else units.percent(part.attainment)
-        rows.append(Row([expression(part.objective), met, n, f"{met} of {n}", share]))
     title = "A request is good when it met all of these"
-    return [Section(title, [Card([Table(columns, rows, title=title)])])]
+    met = table(
+        report.verdict.request_objectives,
+        (
+            Column("limit for every request", right=False, titled="Limit for every request", names=True, code=True),
+            lambda part: expression(part.objective),
+        ),
+        (Column("met", on=On.TERMINAL | On.PAGE), lambda part: units.count(part.met)),
+        (Column("of", on=On.TERMINAL | On.PAGE), lambda part: units.count(part.n)),
+        (Column("met", on=On.MARKDOWN), lambda part: f"{units.count(part.met)} of {units.count(part.n)}"),
+        (Column("share"), lambda part: units.NOTHING if part.attainment is None else units.percent(part.attainment)),
+        title=title,
+    )
+    return [Section(title, [Card([met])])]
 
 
 # -- the key figures ------------------------------------------------------------------------------------------
@@ -356,8 +344,8 @@ def _tiles(report: Report) -> Tiles:
 
 
 def _broken(report: Report) -> list[Block]:
-    charts = pictures.broken_chart(report)
-    return [Card([Figures(charts, bare=True, group="time")], look="broken")] if charts else []
+    charts, group = pictures.broken_chart(report)
+    return [Card([Figures(charts, bare=True, group=group)], look="broken")] if charts else []
 
 
 def _flow(report: Report) -> list[Block]:
@@ -508,11 +496,8 @@ def merged_sentence(merged: MergedChunks) -> str:
     """How many chunks carry the time of another one; empty where none does."""
     if not merged.count:
         return ""
-    late = (
-        ""
-        if merged.uncertainty_p99_ns is None
-        else f", at most {units.duration(merged.uncertainty_p99_ns)} too late (p99)"
-    )
+    most = merged.uncertainty_p99_ns
+    late = "" if most is None else f", at most {units.duration(most)} too late (p99)"
     return (
         f"{units.many(merged.count, 'chunk')} ({units.percent(merged.share, 3)}) came in one read with a later one and "
         f"carry its time{late}."
@@ -524,28 +509,18 @@ def merged_sentence(merged: MergedChunks) -> str:
 
 def _provenance(report: Report) -> list[Block]:
     run = report.run
-    seed = "" if run.seed is None else str(run.seed)
-    brief = [
-        ("Run", run.id),
-        ("Started", run.started_at),
-        ("Target", run.target.url),
-        ("Seed", seed),
-        ("Plan fingerprint", run.plan_fingerprint),
-        ("Plimsoll", run.plimsoll),
-        ("Host timer", words.host_timer(run.timer)),
-        ("Kept", run.kept),
-    ]
+    begun = [("Run", run.id), ("Started", run.started_at)]
+    planned = [("Seed", "" if run.seed is None else str(run.seed)), ("Plan fingerprint", run.plan_fingerprint)]
+    made = [("Host timer", words.host_timer(run.timer)), ("Kept", run.kept)]
+    brief = [*begun, ("Target", run.target.url), *planned, ("Plimsoll", run.plimsoll), *made]
     full = [
-        ("Run", run.id),
-        ("Started", run.started_at),
+        *begun,
         ("Plimsoll", run.plimsoll),
         ("Scenario", " · ".join(part for part in (run.scenario.name, run.scenario.kind) if part)),
         ("Target", " · ".join(part for part in (run.target.url, run.target.protocol) if part)),
-        ("Seed", seed),
-        ("Plan fingerprint", run.plan_fingerprint),
+        *planned,
         ("Workers", "" if run.workers is None else str(run.workers)),
-        ("Host timer", words.host_timer(run.timer)),
-        ("Kept", run.kept),
+        *made,
         ("Run directory", run.directory),
         ("Arrival stamps", report.validity.stamp),
         ("Confidence", f"{units.percent(report.confidence)} of each bound, one-sided"),
@@ -554,10 +529,8 @@ def _provenance(report: Report) -> list[Block]:
         ("Libraries", ", ".join(f"{name} {version}" for name, version in run.libraries.items())),
     ]
     command = [Command(run.command)] if run.command else []
-    repeat: list[tuple[str, str | Command]] = [
-        *((name, value) for name, value in brief if value),
-        *(("Command", one) for one in command),
-    ]
+    repeat: list[tuple[str, str | Command]] = [(name, value) for name, value in brief if value]
+    repeat += [("Command", one) for one in command]
     title = "How to repeat it"
     return [
         Section(title, [Facts(repeat)], folded=title, on=On.MARKDOWN),

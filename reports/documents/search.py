@@ -7,6 +7,7 @@ its own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -31,6 +32,7 @@ from plimsoll.reports.blocks.document import (
     Sentence,
     Suite,
     Table,
+    table,
 )
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.parts.parts import Number, Outcome, Result, Text
@@ -166,13 +168,6 @@ class SearchReport(Result, frozen=True):
         return whole
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON schema of ``search.json``."""
-    schema = SearchReport.model_json_schema(by_alias=True, mode="serialization")
-    schema["$id"] = SCHEMA
-    return schema
-
-
 _WIDE, _NARROW = Canvas(1040, 330, left=64, top=34, bottom=44), Canvas(420, 280, left=58, top=34, bottom=44)
 #: An axis of values whose ends differ by more than this factor is logarithmic.
 _LOG_ABOVE = 6.0
@@ -186,7 +181,6 @@ _AIR = 1.12
 
 
 def document(report: SearchReport) -> Document:
-    """The whole search."""
     said, reasons, step = headline(report), unsaid(report), next_step(report)
     return Document(
         kind="search",
@@ -246,18 +240,12 @@ def _worth(report: SearchReport) -> list[Block]:
     if report.answer is None:
         return []
     title = "At the answer" if report.outcome == "FOUND" else "At the highest load that held"
-    how = (
-        "a run of its own with a fresh seed, made after the search"
-        if report.answer.confirmed
-        else "no run confirmed it"
+    fresh, run = "a run of its own with a fresh seed, made after the search", report.answer.run
+    measured = Row(
+        [Cell("", links=[(_address(run), run)]), fresh if report.answer.confirmed else "no run confirmed it"]
     )
-    run = report.answer.run
-    measured = Table(
-        [Column("Measured by", right=False), Column("", right=False)],
-        [Row([Cell("", links=[(_address(run), run)]), how])],
-        on=On.PAGE,
-    )
-    return [Section(title, [Card([Facts(facts(report), on=On.PAGE | On.MARKDOWN), measured])])]
+    by = Table([Column("Measured by", right=False), Column("", right=False)], [measured], on=On.PAGE)
+    return [Section(title, [Card([Facts(facts(report), on=On.PAGE | On.MARKDOWN), by])])]
 
 
 def _address(run: str) -> str:
@@ -269,41 +257,34 @@ def _probes(report: SearchReport) -> Section:
         return Section("The probes", [Card([Sentence("No probe was made."), *_command(report)], on=On.PAGE)])
     # Limits on single requests only say what "good" means.
     judged = list(dict.fromkeys(part.objective for probe in report.probes for part in probe.objectives))
-    written, page = On.PAGE | On.MARKDOWN, On.PAGE
-    columns = [
-        Column(""),
-        Column("load", names=True),
-        Column("probe", right=False),
-        Column("outcome", right=False),
-        *(Column(name, on=On.TERMINAL, folds=True) for name in judged),
-        Column("why", right=False, words=True, on=written),
-        *(Column(name, on=page) for name in ("requests", "sent", "goodput")),
-        Column("seconds"),
-        Column("run", right=False, on=page),
-    ]
-    rows = []
-    for probe in report.probes:
-        seen = {part.objective: observed(part) for part in probe.objectives}
-        rows.append(
-            Row(
-                [
-                    str(probe.number),
-                    load(report, probe.load),
-                    probe.purpose,
-                    Cell(probe.outcome, probe.outcome, aside="(cut)" if probe.cut else ""),
-                    *(seen.get(name, units.NOTHING) for name in judged),
-                    Cell(why(probe), aside=probe.rest),
-                    units.count(probe.n),
-                    units.rate(probe.achieved_per_s),
-                    units.rate(probe.goodput_per_s),
-                    f"{probe.took_ns / 1e9:.0f}",
-                    Cell("", links=[(_address(probe.run), probe.run)]),
-                ]
-            )
-        )
-    table = Table(columns, rows)
-    folded = Folded(units.many(len(rows), "probe"), [table], on=On.MARKDOWN)
-    return Section("The probes", [Card([table, *_command(report)], on=On.PAGE | On.TERMINAL), folded])
+    page = On.PAGE
+    probes = table(
+        report.probes,
+        (Column(""), lambda probe: str(probe.number)),
+        (Column("load", names=True), lambda probe: load(report, probe.load)),
+        (Column("probe", right=False), lambda probe: probe.purpose),
+        (
+            Column("outcome", right=False),
+            lambda probe: Cell(probe.outcome, probe.outcome, aside="(cut)" if probe.cut else ""),
+        ),
+        *((Column(name, on=On.TERMINAL, folds=True), partial(_seen, name)) for name in judged),
+        (
+            Column("why", right=False, words=True, on=On.PAGE | On.MARKDOWN),
+            lambda probe: Cell(why(probe), aside=probe.rest),
+        ),
+        (Column("requests", on=page), lambda probe: units.count(probe.n)),
+        (Column("sent", on=page), lambda probe: units.rate(probe.achieved_per_s)),
+        (Column("goodput", on=page), lambda probe: units.rate(probe.goodput_per_s)),
+        (Column("seconds"), lambda probe: f"{probe.took_ns / 1e9:.0f}"),
+        (Column("run", right=False, on=page), lambda probe: Cell("", links=[(_address(probe.run), probe.run)])),
+    )
+    folded = Folded(units.many(len(report.probes), "probe"), [probes], on=On.MARKDOWN)
+    return Section("The probes", [Card([probes, *_command(report)], on=On.PAGE | On.TERMINAL), folded])
+
+
+def _seen(name: str, probe: ProbePart) -> str:
+    """What a probe saw of an objective."""
+    return next((observed(part) for part in reversed(probe.objectives) if part.objective == name), units.NOTHING)
 
 
 def _command(report: SearchReport) -> list[Block]:
@@ -500,7 +481,7 @@ def _legend(report: SearchReport) -> list[Key]:
 def _observed(report: SearchReport, name: str) -> Chart:
     parts = [(probe, part) for probe in report.probes for part in probe.objectives if part.objective == name]
     unit, limit = parts[0][1].unit, parts[0][1].threshold
-    marks = [Mark(probe.load, _finite(part), probe) for probe, part in parts]
+    marks = [Mark(probe.load, None if part.observed is None else float(part.observed), probe) for probe, part in parts]
     title = f"{name} at each load"
     label = f"{title}: " + "; ".join(
         f"{load(report, probe.load)} {observed(part)} ({probe.outcome})" for probe, part in parts
@@ -549,10 +530,6 @@ def _order(report: SearchReport) -> Chart:
         return Picture(svg(tall, join(drawn), label))
 
     return chart("The probes in order", "From the first at the top to the last.", (), draw, _WIDE, _NARROW)
-
-
-def _finite(part: ObjectivePart) -> float | None:
-    return None if part.observed is None else float(part.observed)
 
 
 def _loads(report: SearchReport, canvas: Canvas) -> Axis:

@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from urllib.parse import quote
 
@@ -27,6 +27,7 @@ from plimsoll.reports.blocks.document import (
     Suite,
     Table,
 )
+from plimsoll.reports.documents import on_server
 from plimsoll.reports.documents.comparison import front_figure
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.models.comparison_parts import FrontPart
@@ -50,6 +51,7 @@ from plimsoll.reports.svg.load_curve import Dot, Plot, Trace, Upright, load_curv
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import short_of, title_of
+from plimsoll.slo.server.beside import COLUMNS
 
 _QUANTILES = ("p50", "p99")
 _PLAIN = (
@@ -98,6 +100,7 @@ def document(report: SweepReport) -> Document:
                 "The points",
                 [Card([*(block for series in report.series for block in _points(series, report)), *command])],
             ),
+            *on_server.table("point", _servers(report)),
             *(block for front in report.fronts for block in _front(front)),
         ],
         style="sweep",
@@ -140,10 +143,12 @@ def _found(report: SweepReport) -> Section:
         "between them crosses the limit, and no measurement. DistServe: where the share of good requests falls to "
         "its target, by straight lines. Bend: the point furthest from the chord of the curve, for information only."
     )
-    several = (
-        [f"{series.label}: {sentence(series, report)}" for series in report.series] if len(report.series) > 1 else ()
+    several = [f"{series.label}: {sentence(series, report)}" for series in report.series]
+    return Section(
+        "What the curves say",
+        [Card([Table(columns, rows, notes=several if len(several) > 1 else (), fine=fine)])],
+        on=On.PAGE,
     )
-    return Section("What the curves say", [Card([Table(columns, rows, notes=several, fine=fine)])], on=On.PAGE)
 
 
 def _points(series: SeriesPart, report: SweepReport) -> list[Block]:
@@ -195,6 +200,15 @@ def _points(series: SeriesPart, report: SweepReport) -> list[Block]:
     return [*blocks, Sentence(sentence(series, report), on=On.TERMINAL)] if several else blocks
 
 
+def _servers(report: SweepReport) -> list[tuple[str, Mapping[str, float]]]:
+    return [
+        (", ".join(text for text in (series.label, at(report.x, point.x)) if text), point.server)
+        for series in report.series
+        for point in series.points
+        if point.runs
+    ]
+
+
 def _suite(report: SweepReport) -> Suite:
     """The sweep as a whole, then each point: what was not run is skipped."""
     cases = [Case(report.name, report.outcome, headline(report))]
@@ -225,11 +239,14 @@ def _sheet(report: SweepReport) -> list[Sequence[object]]:
     """One row a point: its settings, its rates, and the percentiles of every time in nanoseconds (``inf``: failed)."""
     names = list(dict.fromkeys(name for point in report.points for name in point.metrics))
     columns = [(name, q) for name in names for q in ("p50", "p90", "p99")]
-    rows: list[Sequence[object]] = [[*report.variables, *_PLAIN, *(f"{name}_{q}_ns" for name, q in columns), "runs"]]
+    said = [name for name in COLUMNS if any(name in point.server for point in report.points)]
+    times = [f"{name}_{q}_ns" for name, q in columns]
+    rows: list[Sequence[object]] = [[*report.variables, *_PLAIN, *times, *said, "runs"]]
     for point in report.points:
         settings = [point.settings.get(name, "") for name in report.variables]
         plain = [getattr(point, name) for name in _PLAIN]
-        rows.append([*settings, *plain, *(_figure(point, name, q) for name, q in columns), " ".join(point.runs)])
+        figures = [_figure(point, name, q) for name, q in columns]
+        rows.append([*settings, *plain, *figures, *(point.server.get(name) for name in said), " ".join(point.runs)])
     return rows
 
 
@@ -409,11 +426,8 @@ def _against_throughput(report: SweepReport) -> list[Chart]:
             continue
         plot = Plot(traces, "answered requests/s", "ns", limits=_limits(report, name))
         label = f"{title_of(name)} against answered requests per second. {headline(report)}"
-        made.append(
-            _chart(
-                report, title_of(name), "Each point is one load; the curve follows the load upwards.", plot, label, name
-            )
-        )
+        note = "Each point is one load; the curve follows the load upwards."
+        made.append(_chart(report, title_of(name), note, plot, label, name))
     return made
 
 
@@ -432,7 +446,7 @@ def _over_load(report: SweepReport) -> list[Chart]:
             made.append(_chart(report, title_of(name), note, plot, f"{title_of(name)} over {axis(report.x)}", name))
     rates = [
         _trace(report, s, read, name, style, units.rate, keep=True)
-        for read, name, style in ((_achieved, "answered", ""), (_goodput, "good", "mid"))
+        for read, name, style in ((_achieved, "answered", ""), (good, "good", "mid"))
         for s in report.series
         if any(read(point) is not None for point in s.points)
     ]
@@ -447,15 +461,8 @@ def _over_load(report: SweepReport) -> list[Chart]:
     shares = [_trace(report, s, _share, "good", "", units.percent, keep=True) for s in report.series]
     if any(trace.pieces for trace in shares):
         plot = Plot(shares, axis(report.x), "ratio", "load", _share_limits(report), _uprights(report), top=1.0)
-        made.append(
-            _chart(
-                report,
-                "Good requests",
-                "Share of the requests that meet every limit on a request.",
-                plot,
-                "Share of good requests over the load",
-            )
-        )
+        note = "Share of the requests that meet every limit on a request."
+        made.append(_chart(report, "Good requests", note, plot, "Share of good requests over the load"))
     return made
 
 
@@ -523,15 +530,11 @@ def _by_throughput(report: SweepReport, name: str, q: str, style: str) -> list[T
         for piece in latency.drawn():
             rates = rate.sampled([x for x, _ in piece])
             pieces.append([(at, y) for at, (_, y) in zip(rates, piece, strict=True) if at is not None])
-        dots = [
-            Dot(
-                point.achieved_per_s,
-                value,
-                f"{at(report.x, point.x)}: {q} {_time(value)} at {units.rate(point.achieved_per_s)}",
-            )
-            for point in points
-            if point.achieved_per_s is not None and (value := of_metric(name, q)(point)) is not None
-        ]
+        dots = []
+        for point in points:
+            if point.achieved_per_s is not None and (value := of_metric(name, q)(point)) is not None:
+                tip = f"{at(report.x, point.x)}: {q} {_time(value)} at {units.rate(point.achieved_per_s)}"
+                dots.append(Dot(point.achieved_per_s, value, tip))
         label = "" if len(report.series) > 1 else q
         made.append(Trace(label, _style(report, series, style), pieces, dots))
     return made
@@ -539,10 +542,6 @@ def _by_throughput(report: SweepReport, name: str, q: str, style: str) -> list[T
 
 def _achieved(point: SweepPoint) -> float | None:
     return point.achieved_per_s
-
-
-def _goodput(point: SweepPoint) -> float | None:
-    return None if point.good_fraction is None else point.goodput_per_s
 
 
 def _share(point: SweepPoint) -> float | None:

@@ -5,8 +5,6 @@ FAIL and INVALID are errors, INCONCLUSIVE is a warning, PASS a notice. The runne
 ``--format annotations=-``.
 """
 
-from __future__ import annotations
-
 from plimsoll.reports.blocks.document import Case, Document, suites_of
 from plimsoll.reports.documents.run import by
 from plimsoll.reports.format import Format

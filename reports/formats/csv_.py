@@ -4,8 +4,6 @@ Of anything else than a run: the rows that it has for a spreadsheet, or its outc
 shown.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Other HdrHistogram tools read, merge and plot it. It holds finite values only: t
 requests are in a comment line, never in a bucket.
 """
 
-from __future__ import annotations
-
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
 from plimsoll.slo.statistics.distribution import Interval, Log, decode, write

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from plimsoll.reports.documents.live import LiveReport
 
 _TYPED = re.compile(r"`([^`\n]+)`")
+#: Between a number and its unit, where no line may end.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[KMG]iB)(?!\w))")
 
 
 def document(doc: Document) -> bytes:
@@ -100,7 +102,7 @@ def _environment() -> Environment:
 
 def said(text: str) -> Markup:
     """Prose of ours in which `backticks` stand around what is typed: escaped, and set as code."""
-    return Markup(_TYPED.sub(r"<code>\1</code>", str(escape(text))))
+    return Markup(_TYPED.sub(r"<code>\1</code>", _UNIT.sub("\xa0", str(escape(text)))))
 
 
 def _moment(text: str) -> str:

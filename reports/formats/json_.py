@@ -1,7 +1,5 @@
 """JSON: the whole report with its public keys, for programs. An infinite number is null; there is no NaN."""
 
-from __future__ import annotations
-
 import json
 
 from plimsoll.reports.format import Format

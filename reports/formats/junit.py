@@ -6,8 +6,6 @@ objectives are skipped, for there was nothing to hold them against. Where its la
 another fails for certain, the open one is an error.
 """
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 GitHub's dialect. Every string of the user's is escaped: it can neither break a table nor become a link or a tag.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from html import escape

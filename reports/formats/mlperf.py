@@ -5,22 +5,14 @@ It is no MLPerf submission, and is not one's start. What never completed is 9223
 LoadGen's type. The recommendations are our own words; nothing is computed here.
 """
 
-from __future__ import annotations
-
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.loadgen import Mlperf, MlperfEarlyStopping, MlperfSpread
 from plimsoll.slo.peers.loadgen import NEVER
 
 _RULE = "=" * 48
-#: Parameters whose name in the summary differs from the key.
-_NAMES = {
-    "target_latency": "target_latency (ns)",
-    "ttft_latency": "ttft_latency (ns)",
-    "tpot_latency": "tpot_latency (ns)",
-    "min_duration": "min_duration (ms)",
-    "max_duration": "max_duration (ms)",
-}
+#: Parameters that have a unit, which their names tell.
+UNITS = {"target_latency": "ns", "ttft_latency": "ns", "tpot_latency": "ns", "min_duration": "ms", "max_duration": "ms"}
 #: Settings of LoadGen for which there is no switch here; each is 0, which is off.
 UNUSED = (
     "accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target", "print_timestamps",
@@ -29,21 +21,11 @@ UNUSED = (
 
 
 def summary(part: Mlperf) -> list[str]:
-    """The lines of the file."""
     if part.mode == "AccuracyOnly":  # LoadGen gives no number of such a run
         return ["", *_remarks(part)]
-    return [
-        *_banner("MLPerf Results Summary"),
-        *_results(part),
-        "",
-        *_banner("Additional Stats"),
-        *_statistics(part),
-        "",
-        *_banner("Test Parameters Used"),
-        *_parameters(part),
-        "",
-        *_remarks(part),
-    ]
+    results = [*_banner("MLPerf Results Summary"), *_results(part), ""]
+    more = [*_banner("Additional Stats"), *_statistics(part), ""]
+    return [*results, *more, *_banner("Test Parameters Used"), *_parameters(part), "", *_remarks(part)]
 
 
 def without(kind: str) -> list[str]:
@@ -195,15 +177,9 @@ def _parameters(part: Mlperf) -> list[str]:
     listed |= dict.fromkeys(UNUSED, 0) | {name: part.parameters.get(name, 0) for name in last}
     if part.parameters.get(permuted):
         listed[permuted] = 1
-    return [f"{_NAMES.get(name, name)}{_COLON.get(name, ' : ')}{_number(value)}" for name, value in listed.items()]
-
-
-#: LoadGen writes these without a blank before the colon.
-_COLON = dict.fromkeys(_NAMES, ": ")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
+    # Where it writes a unit, LoadGen has no blank before the colon.
+    names = {name: f"{name} ({UNITS[name]})" if name in UNITS else f"{name} " for name in listed}
+    return [f"{names[name]}: {value if isinstance(value, int) else f'{value:.6g}'}" for name, value in listed.items()]
 
 
 def _remarks(part: Mlperf) -> list[str]:
@@ -217,7 +193,6 @@ def _remarks(part: Mlperf) -> list[str]:
 
 
 def render(report: Report) -> bytes:
-    """The file, UTF-8."""
     part = report.mlperf
     lines = without(report.run.scenario.kind) if part is None else summary(part)
     return ("\n".join(" ".join(line.splitlines()) if "\n" in line else line for line in lines) + "\n").encode()

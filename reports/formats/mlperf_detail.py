@@ -5,26 +5,17 @@ Left out: LoadGen's version and the state of its logger, which Plimsoll has not,
 LoadGen divides by nanoseconds. Rates keep all their digits; nothing is computed here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from plimsoll.reports.format import Format
-from plimsoll.reports.formats.mlperf import UNUSED, stopping_lines, whole
+from plimsoll.reports.formats.mlperf import UNITS, UNUSED, stopping_lines, whole
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.loadgen import Mlperf, MlperfSpread
 
 PREFIX = ":::MLLOG "
 
-_EFFECTIVE = {
-    "target_latency": "target_latency_ns",
-    "ttft_latency": "ttft_latency_ns",
-    "tpot_latency": "tpot_latency_ns",
-    "min_duration": "min_duration_ms",
-    "max_duration": "max_duration_ms",
-}
 _RATES = {
     "scheduled_samples": "result_scheduled_samples_per_sec",
     "completed_samples": "result_completed_samples_per_sec",
@@ -36,15 +27,8 @@ _RATES = {
     "completed_tokens": "result_completed_tokens_per_second",
 }
 
-#: Of the settings that are never used here, those that are numbers and no switches.
-_NUMBERS = frozenset(
-    {
-        "accuracy_log_rng_seed",
-        "accuracy_log_probability",
-        "accuracy_log_sampling_target",
-        "performance_issue_same_index",
-    }
-)
+#: Of the settings that are never used here, those that are switches and no numbers.
+_SWITCHES = ("print_timestamps", "performance_issue_unique", "performance_issue_same")
 
 Entry = tuple[str, Any, str]
 
@@ -103,9 +87,9 @@ def _settings(part: Mlperf) -> Iterator[Entry]:
     given = dict(part.parameters)
     permuted = given.pop("sample_concatenate_permutation", 0)
     for name, value in given.items():
-        yield f"effective_{_EFFECTIVE.get(name, name)}", value, "info"
+        yield f"effective_{name}_{UNITS[name]}" if name in UNITS else f"effective_{name}", value, "info"
     for name in UNUSED:
-        yield f"effective_{name}", 0 if name in _NUMBERS else False, "info"
+        yield f"effective_{name}", False if name in _SWITCHES else 0, "info"
     per_query = given.get("samples_per_query", 1)
     smallest = per_query * given.get("min_query_count", 0)
     yield "effective_min_sample_count", smallest, "info"
@@ -156,38 +140,18 @@ def _scores(part: Mlperf) -> Iterator[Entry]:
     yield "early_stopping_latency_ms", whole(latency.tail_ns) if latency.n >= latency.tail_least else 0, "info"
 
 
-#: The keys of a spread: minimum, maximum, mean, and a percentile around its number.
-_LATENCY = (
-    "result_min_latency_ns",
-    "result_max_latency_ns",
-    "result_mean_latency_ns",
-    "result_{}_percentile_latency_ns",
-)
-_PER_QUERY = (
-    "result_min_query_latency_ns",
-    "result_max_query_latency_ns",
-    "result_mean_query_latency_ns",
-    "result_{}_percentile_per_query_latency_ns",
-)
-_TTFT = (
-    "result_first_token_min_latency_ns",
-    "result_first_token_max_latency_ns",
-    "result_first_token_mean_latency_ns",
-    "result_first_token_{}_percentile_latency_ns",
-)
-_TPOT = (
-    "result_time_to_output_token_min",
-    "result_time_to_output_token_max",
-    "result_time_to_output_token_mean",
-    "result_time_per_output_token_{}_percentile_ns",
-)
+#: The keys of a spread: of its minimum, maximum and mean, and of a percentile.
+_LATENCY = ("result_{}_latency_ns", "result_{}_percentile_latency_ns")
+_PER_QUERY = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_latency_ns")
+_TTFT = ("result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns")
+_TPOT = ("result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns")
 
 
-def _spread(spread: MlperfSpread, keys: tuple[str, str, str, str]) -> Iterator[Entry]:
-    for key, value in zip(keys, (spread.min, spread.max, spread.mean), strict=False):
-        yield key, whole(value), "info"
+def _spread(spread: MlperfSpread, keys: tuple[str, str]) -> Iterator[Entry]:
+    for name, value in (("min", spread.min), ("max", spread.max), ("mean", spread.mean)):
+        yield keys[0].format(name), whole(value), "info"
     for p, value in spread.percentiles.items():
-        yield keys[3].format(p), whole(value), "info"
+        yield keys[1].format(p), whole(value), "info"
 
 
 def render(report: Report) -> bytes:

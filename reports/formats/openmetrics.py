@@ -5,8 +5,6 @@ histogram there. Times are in seconds; an infinite quantile is ``+Inf``. A histo
 the middles of bins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from plimsoll.reports.documents.live import BINS_AN_OCTAVE, LiveReport
@@ -17,6 +15,8 @@ from plimsoll.reports.sections.budgets import BudgetPart
 from plimsoll.reports.wording.units import seconds
 from plimsoll.slo.metrics.indicator import title_of
 
+#: Of each value the suffix of its name, its labels and itself.
+_Samples = list[tuple[str, dict[str, str], Number]]
 _OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 _QUANTILES = (("0.5", "p50"), ("0.9", "p90"), ("0.95", "p95"), ("0.99", "p99"), ("0.999", "p99_9"), ("1.0", "max"))
 
@@ -34,17 +34,13 @@ def render(report: Report) -> bytes:
         "version": run.plimsoll,
     }
     lines += family("plimsoll_run", "info", "What was run.", [("_info", facts, 1)])
-    states: list[tuple[str, dict[str, str], Number]] = [
-        ("", {"plimsoll_verdict": name}, int(report.verdict.outcome == name)) for name in _OUTCOMES
-    ]
+    states: _Samples = [("", {"plimsoll_verdict": name}, int(report.verdict.outcome == name)) for name in _OUTCOMES]
     lines += family("plimsoll_verdict", "stateset", "Outcome of the run.", states)
     lines += _objectives(report)
     lines += _budgets(report.budgets)
     lines += _flow(report)
     lines += _speech(report)
-    statuses: list[tuple[str, dict[str, str], Number]] = [
-        ("_total", {"status": name}, number) for name, number in report.counts.by_status.items()
-    ]
+    statuses: _Samples = [("_total", {"status": name}, number) for name, number in report.counts.by_status.items()]
     lines += family("plimsoll_requests", "counter", "Measured requests by how they ended.", statuses)
     for name, metric in report.metrics.items():
         lines += _summary(name, metric)
@@ -54,9 +50,9 @@ def render(report: Report) -> bytes:
 def _objectives(report: Report) -> list[str]:
     # One family per quantity: a family can hold one unit only, objectives have several.
     results = [(result, {"objective": result.objective}) for result in report.verdict.objectives]
-    met: list[tuple[str, dict[str, str], Number]] = [("", label, int(r.outcome == "PASS")) for r, label in results]
-    n: list[tuple[str, dict[str, str], Number]] = [("", label, r.n) for r, label in results]
-    states: list[tuple[str, dict[str, str], Number]] = [
+    met: _Samples = [("", label, int(r.outcome == "PASS")) for r, label in results]
+    n: _Samples = [("", label, r.n) for r, label in results]
+    states: _Samples = [
         ("", {**label, "plimsoll_objective": name}, int(r.outcome == name))
         for r, label in results
         for name in _OUTCOMES
@@ -75,35 +71,23 @@ def _budgets(budgets: Sequence[BudgetPart]) -> list[str]:
 
     of = [(part, {"slo": part.name}) for part in budgets]
     lines = gauge("allowed_ratio", "Share that may be bad.", ((label, part.allowed) for part, label in of))
-    lines += gauge(
-        "bad_ratio", "Share that was bad.", ((label, None if p.sli is None else 1 - p.sli) for p, label in of)
-    )
+    bad = ((label, None if part.sli is None else 1 - part.sli) for part, label in of)
+    lines += gauge("bad_ratio", "Share that was bad.", bad)
     lines += gauge("burn_rate", "Bad share over the allowed one.", ((label, part.burn) for part, label in of))
-    lines += gauge(
-        "spent_ratio",
-        "Part of the period's budget that the run spends, by time.",
-        ((label, p.spent_by_time) for p, label in of),
+    text = "Part of the period's budget that the run spends, by time."
+    lines += gauge("spent_ratio", text, ((label, part.spent_by_time) for part, label in of))
+    periods = ((label, part.period_ns * 1e-9) for part, label in of)
+    lines += gauge("period_seconds", "Period of the budget.", periods, "seconds")
+    text = "Highest burn rate over each window that the run was long enough for."
+    windows = ((label, window) for part, label in of for window in part.windows if window.observable)
+    burns = (({**label, "window": seconds(window.window_ns)}, window.max_burn) for label, window in windows)
+    lines += gauge("window_burn_rate_max", text, burns)
+    text = "1 when the alert would have fired; no sample where that was not observable."
+    alerts = ((label, alert) for part, label in of for alert in part.alerts if alert.fired is not None)
+    fired = (
+        ({**label, "alert": alert.name, "severity": alert.severity}, int(bool(alert.fired))) for label, alert in alerts
     )
-    lines += gauge(
-        "period_seconds", "Period of the budget.", ((label, p.period_ns * 1e-9) for p, label in of), "seconds"
-    )
-    lines += gauge(
-        "window_burn_rate_max",
-        "Highest burn rate over each window that the run was long enough for.",
-        (({**label, "window": seconds(w.window_ns)}, w.max_burn) for p, label in of for w in p.windows if w.observable),
-    )
-    return lines + gauge(
-        "alert_fired",
-        "1 when the alert would have fired; no sample where that was not observable.",
-        (
-            (
-                {**label, "alert": alert.name, "severity": alert.severity},
-                None if alert.fired is None else int(alert.fired),
-            )
-            for part, label in of
-            for alert in part.alerts
-        ),
-    )
+    return lines + gauge("alert_fired", text, fired)
 
 
 def _flow(report: Report) -> list[str]:
@@ -138,10 +122,8 @@ def _speech(report: Report) -> list[str]:
         return lines
     rates = [({"normaliser": part.normaliser}, part.wer)]
     rates += [({"normaliser": part.normaliser, "slice": one.name}, one.wer) for one in part.slices if one.name]
-    ratios: list[tuple[str, dict[str, str], Number]] = [
-        ("", label, one.rate) for label, one in rates if one.rate is not None
-    ]
-    words: list[tuple[str, dict[str, str], Number]] = [("", label, one.words) for label, one in rates]
+    ratios: _Samples = [("", label, one.rate) for label, one in rates if one.rate is not None]
+    words: _Samples = [("", label, one.words) for label, one in rates]
     lines += family("plimsoll_word_error_ratio", "gauge", "Word errors per word of the references, pooled.", ratios)
     return lines + family("plimsoll_reference_words", "gauge", "Words of the references.", words)
 
@@ -150,7 +132,7 @@ def _summary(name: str, metric: Metric) -> list[str]:
     seconds = metric.unit == "ns"
     of = f"plimsoll_{name}_seconds" if seconds else f"plimsoll_{name}"
     scale = 1e-9 if seconds else 1.0
-    samples: list[tuple[str, dict[str, str], Number]] = [
+    samples: _Samples = [
         ("", {"quantile": q}, _scaled(getattr(metric, column), scale)) for q, column in _QUANTILES if metric.n
     ]
     samples.append(("_count", {}, metric.n))
@@ -166,7 +148,7 @@ def _scaled(value: Number, scale: float) -> float:
 def family(
     name: str, kind: str, text: str, samples: Iterable[tuple[str, dict[str, str], Number]], unit: str = ""
 ) -> list[str]:
-    """The lines of one metric, none without samples: the suffix of its name, its labels and the value of each."""
+    """The lines of one metric, none without samples."""
     rows = [f"{name}{suffix}{_labels(labels)} {_value(value)}" for suffix, labels, value in samples]
     if not rows:
         return []
@@ -194,19 +176,13 @@ _EXPOSED_STAGES = ("preparing", "warm-up", "running", "draining", "over")
 _PER_OCTAVE = 4
 _EDGES = range(14 * _PER_OCTAVE, 38 * _PER_OCTAVE + 1)
 
-_Samples = list[tuple[str, dict[str, str], Number]]
-
 
 def live(report: LiveReport) -> bytes:
     """The exposition, ending in ``# EOF``."""
     run = report.run
     who = {"run_id": run.id, "scenario": run.scenario}
-    lines = family(
-        "plimsoll_live_run",
-        "info",
-        "What is run.",
-        [("_info", {**who, "kind": run.kind, "target": run.url, "protocol": run.protocol, "version": run.plimsoll}, 1)],
-    )
+    facts = {**who, "kind": run.kind, "target": run.url, "protocol": run.protocol, "version": run.plimsoll}
+    lines = family("plimsoll_live_run", "info", "What is run.", [("_info", facts, 1)])
     stages: _Samples = [("", {**who, "plimsoll_live_stage": one}, int(report.stage == one)) for one in _EXPOSED_STAGES]
     lines += family("plimsoll_live_stage", "stateset", "How far the run is.", stages)
     for name, text, number in (
@@ -235,37 +211,36 @@ def _exposed_objectives(report: LiveReport, who: Mapping[str, str]) -> list[str]
     def of(values: Mapping[str, Number], suffix: str = "") -> _Samples:
         return [(suffix, {**who, "objective": name}, value) for name, value in values.items() if value is not None]
 
-    parts = report.objectives
-    lines = family(
-        "plimsoll_live_budget_allowed_ratio",
-        "gauge",
-        "Share that may be bad.",
-        of({p.objective: p.allowed for p in parts}),
-    )
-    lines += family(
-        "plimsoll_live_budget_burn_rate",
-        "gauge",
-        "Share that is certainly bad so far over the share that may be: a lower bound.",
-        of({p.objective: p.burn for p in parts}),
-    )
-    lines += family(
-        "plimsoll_live_budget_spent_ratio",
-        "gauge",
-        "Part of the whole run's error budget that is certainly used: a lower bound.",
-        of({p.objective: p.spent for p in parts}),
-    )
-    lines += family(
-        "plimsoll_live_judged",
-        "counter",
-        "Measured requests that ended, by objective.",
-        of({p.objective: p.n for p in parts}, "_total"),
-    )
-    return lines + family(
-        "plimsoll_live_bad",
-        "counter",
-        "Of these, those that certainly break the objective's limit.",
-        of({p.objective: p.bad for p in parts}, "_total"),
-    )
+    parts, lines = report.objectives, list[str]()
+    for name, kind, text, samples in (
+        ("budget_allowed_ratio", "gauge", "Share that may be bad.", of({p.objective: p.allowed for p in parts})),
+        (
+            "budget_burn_rate",
+            "gauge",
+            "Share that is certainly bad so far over the share that may be: a lower bound.",
+            of({p.objective: p.burn for p in parts}),
+        ),
+        (
+            "budget_spent_ratio",
+            "gauge",
+            "Part of the whole run's error budget that is certainly used: a lower bound.",
+            of({p.objective: p.spent for p in parts}),
+        ),
+        (
+            "judged",
+            "counter",
+            "Measured requests that ended, by objective.",
+            of({p.objective: p.n for p in parts}, "_total"),
+        ),
+        (
+            "bad",
+            "counter",
+            "Of these, those that certainly break the objective's limit.",
+            of({p.objective: p.bad for p in parts}, "_total"),
+        ),
+    ):
+        lines += family(f"plimsoll_live_{name}", kind, text, samples)
+    return lines
 
 
 def _histogram(name: str, bins: Mapping[int, int], who: Mapping[str, str]) -> list[str]:

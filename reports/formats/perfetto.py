@@ -112,6 +112,7 @@ class _Drawing:
     def events(self, rows: IntArray) -> list[Event]:
         """Of these rows, and of the attempts that were made of them."""
         tries = np.flatnonzero(self._records["phase"] == Phase.ATTEMPT)
+        tries = tries[np.isin(self._records["query_id"][tries], self._records["query_id"][rows])]
         for row in self._rows(tries[np.argsort(self._records["ready_ns"][tries], kind="stable")]):
             self._attempts[row["query_id"], row["sample_ix"]].append(row)
         found: list[Event] = []

@@ -1,7 +1,5 @@
 """Text: what a run, a search or the like says in a terminal, 100 columns wide and without colour."""
 
-from __future__ import annotations
-
 from plimsoll.reports.blocks.document import Document, On
 from plimsoll.reports.blocks.terminal import draw, plain
 from plimsoll.reports.documents.run import by

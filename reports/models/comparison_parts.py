@@ -6,6 +6,7 @@ null means "no data" the ``missing`` beside it is true. ``build`` gathers them f
 
 import math
 from collections.abc import Sequence
+from operator import not_
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -34,6 +35,11 @@ class RunPart(BaseModel, frozen=True, extra="forbid"):
     span_ns: int = Field(default=0, description="how long its load took; 0: unknown")
     reasons: list[Text] = Field(default_factory=list, description="why the run is INVALID")
     unstable: Text | None = None
+    server: dict[str, float] = Field(
+        default_factory=dict,
+        description="what its server said of itself, by quantity; absent: not measured",
+        exclude_if=not_,
+    )
 
 
 class ProfilePart(BaseModel, frozen=True, extra="forbid"):

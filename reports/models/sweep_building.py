@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from plimsoll.reports.models.comparison_parts import FrontPart, front_part
@@ -39,6 +39,7 @@ from plimsoll.reports.parts.parts import Number, ObjectiveResult, part
 from plimsoll.reports.report import Report
 from plimsoll.slo.comparison.tiers import Point, front
 from plimsoll.slo.search.curve import Standing, pace, saturated
+from plimsoll.slo.server.beside import medians, of_names
 
 #: The promise of a report that says whether the endpoint kept up.
 _KEPT_UP = "steady"
@@ -67,6 +68,7 @@ class Figures:
     objectives: tuple[ObjectiveResult, ...]
     started_at: str = ""
     pace: float = 1.0
+    server: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,16 @@ def figures(report: Report) -> Figures:
         objectives=tuple(report.verdict.objectives),
         started_at=report.run.started_at,
         pace=_pace(report),
+        server=_server(report),
     )
+
+
+def _server(report: Report) -> dict[str, float]:
+    if report.server is None:
+        return {}
+    used = report.server.energy
+    names = {name: one.model_dump() for name, one in report.server.names.items()}
+    return of_names(names, None if used is None else used.per_token_j)
 
 
 def _pace(report: Report) -> float:
@@ -145,19 +156,15 @@ def point(settings: Mapping[str, Setting], x: float, runs: Sequence[Seen]) -> Sw
         achieved_range=(min(achieved), max(achieved)) if len(achieved) > 1 else None,
         metrics=_metrics(sound),
         objectives=_promises(sound),
+        server=medians([one.server for one in sound]),
         runs=named,
     )
 
 
 #: Figures of a point that are the median of its runs.
 _MIDDLES = (
-    "offered_per_s",
-    "achieved_per_s",
-    "goodput_per_s",
-    "good_fraction",
-    "output_tokens_per_s",
-    "completion",
-    "pace",
+    *("offered_per_s", "achieved_per_s", "goodput_per_s", "good_fraction", "output_tokens_per_s"),
+    *("completion", "pace"),
 )
 
 

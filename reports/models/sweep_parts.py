@@ -74,6 +74,11 @@ class SweepPoint(BaseModel, frozen=True, extra="forbid"):
     )
     metrics: dict[str, MetricPart] = Field(default_factory=dict)
     objectives: list[PromisePart] = Field(default_factory=list)
+    server: dict[str, float] = Field(
+        default_factory=dict,
+        description="what the server said of itself, by quantity; absent: not measured",
+        exclude_if=not_,
+    )
     runs: list[Text] = Field(default_factory=list, description="run directories, from this document's folder")
 
     @property

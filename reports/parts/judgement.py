@@ -213,7 +213,7 @@ def _other_tokens(facts: GeneratorFacts) -> list[str]:
 
 
 def _token_warnings(counts: slo_counts.Counts, usage_off: bool) -> list[str]:
-    """Numbers of tokens that nobody counted, or that are not those asked for."""
+    """Numbers of tokens that nobody counted, or that are not those asked for; and what the server says and can't be."""
     found = []
     if counts.guessed_output:
         found.append(
@@ -231,6 +231,11 @@ def _token_warnings(counts: slo_counts.Counts, usage_off: bool) -> list[str]:
             "was lighter than planned. The server may not know exact_output's fields (min_tokens, ignore_eos), or it "
             "cut those answers. Look at its log"
         )
+    for n, what in (
+        (counts.false_cached, "more of the prompt was cached than the prompt has tokens: that is left out"),
+        (counts.false_stages, "a stage took longer than the whole request: such a stage is left out"),
+    ):
+        found += [f"of {many(n, 'answer')} the server says that {what}"] if n else []
     return found
 
 

@@ -3,8 +3,6 @@
 A billion token gaps fit, because values of lists are counted and never held. Nothing is judged here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.reports.parts.charts import Timeline, placed
+from plimsoll.reports.parts.charts import Band, Timeline, banded, placed
+from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.wording.phrases import expression
 from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.indicator import catalogue, entries, in_order, measure, short_of
@@ -76,6 +77,7 @@ class Window:
             "buckets": len(timeline.due),
             "alpha": float(1 - exact(self.judged.promises.confidence)),
             "growing": self.judged.validity.unstable is not None,
+            "tests": sum(one.p_fail is not None for one in verdict.objectives),
             "invalid": verdict.outcome == "INVALID" and not verdict.by_lateness,
             "cells": BUCKET if cells else 0,
             "label": self._split[0],
@@ -84,6 +86,30 @@ class Window:
             "objectives": objectives,
             "columns": base64.b64encode(zlib.compress(b"".join(self._arrays), 9)).decode(),
         }
+
+    def course(self, text: str) -> tuple[list[int], Band | list[Number]] | None:
+        """Over the timeline, of the requests that an objective is about: how many there are, and its metric, or of a
+        ratio the share that counts against it. None: it is about no requests, or about each value of a label.
+        """
+        one = next((one.objective for one in self.judged.verdict.objectives if one.text == text), None)
+        if not isinstance(one, Objective) or one.each is not None:
+            return None
+        about, share = catalogue().get(one.indicator), one.statistic == "ratio"
+        if not share and (about is None or about.scope != "request"):
+            return None
+        if share or about is None:
+            flags, row = against(one.indicator, self.records, self.judged.goodput.good)
+            values = flags.astype(np.float64)
+        else:
+            values, row = (found := measure(about, self.records, judged=True)).values, found.row
+        n, kept = len(self.timeline.due), rows_of(one.where, self.records)[row]
+        due_ns = self.records["due_ns"][row[kept]]
+        place = placed(due_ns, self.timeline.start_ns, self.timeline.bucket_ns, n)
+        number = np.bincount(place, minlength=n).tolist()
+        if about is not None and not share:
+            return number, banded(values[kept], place, n, about.unit)
+        bad = np.bincount(place, weights=values[kept], minlength=n).tolist()
+        return number, [some / of if of else None for some, of in zip(bad, number, strict=True)]
 
     @cached_property
     def _split(self) -> tuple[str, dict[str, Selector]]:

@@ -219,13 +219,13 @@ def _row(row: Sender, heard: bool) -> Row:
     cells.append(units.percent(row.failed, 3))
     for name in _metrics(heard):
         ranks: SenderRanks | None = getattr(row, name)
-        cells += [units.NOTHING] * 3 if ranks is None else [_time(value) for value in (ranks.p50, ranks.p90, ranks.p99)]
+        cells += (
+            [units.NOTHING] * 3
+            if ranks is None
+            else [units.human(value, "ns") for value in (ranks.p50, ranks.p90, ranks.p99)]
+        )
     cells.append(units.NOTHING if row.generator_lag_p99_ns is None else units.duration(row.generator_lag_p99_ns))
     return Row([*cells, units.NOTHING if row.clock_error_ns is None else units.duration(row.clock_error_ns)])
-
-
-def _time(value: Number) -> str:
-    return units.INFINITE if value is None else units.duration(value)
 
 
 SECTION = ReportSection("agents", 132, agents_part, blocks)

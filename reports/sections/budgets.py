@@ -287,7 +287,6 @@ def _share(share: Number) -> str:
 
 
 def _burn(burn: Number) -> str:
-    """A burn rate."""
     return units.NOTHING if burn is None else units.significant(burn)
 
 
@@ -408,7 +407,7 @@ def _panel(part: BudgetPart) -> Card:
     return Card(
         [
             drawn,
-            Figures(partial(_charts, part), bare=True, group="time"),
+            Figures(partial(charts, part), bare=True, group="time"),
             *([Folded(unseen, alerts)] if unseen else alerts),
         ],
         code=expression(part.name),
@@ -512,7 +511,7 @@ def _rate(burn: float) -> str:
     return units.significant(burn) if abs(burn) < 1000 else units.count(burn)
 
 
-def _charts(part: BudgetPart) -> list[Chart]:
+def charts(part: BudgetPart) -> list[Chart]:
     data = part.timeline
     if len(data.end_ns) < 2 or not any(data.burn):  # a rate of 0 throughout needs no picture
         return []

@@ -31,9 +31,10 @@ from plimsoll.slo.records.records import Records, Status
 FEW, OPEN = 20, 12
 #: Of so many values the course is drawn.
 DRAWN = 8
+#: The time axis of the charts over the run.
+_WIDE, _NARROW = Canvas(1080, 110, left=66, right=16, top=10), Canvas(420, 110, left=58, right=10, top=10)
 #: What a user waits for, in the order in which columns have room; a run has some of them.
 _SHOWN = (*LIVE, *HEARD, "ttft", "latency", "tpot", "itl")
-_WIDE, _NARROW = Canvas(1080, 110, left=66, right=72, top=10), Canvas(420, 110, left=58, right=62, top=10)
 
 
 class Group(BaseModel, frozen=True, extra="forbid"):
@@ -130,7 +131,7 @@ def blocks(found: Mapping[str, Groups], report: Any) -> list[Block]:
         long = len(groups) > OPEN
         tables.append(Folded(f"By {label}: {units.many(len(groups), 'value')}", [table]) if long else table)
         if timeline is not None and sum(bool(group.bands) for group in groups.values()) > 1:
-            pictures.append(Figures(partial(_charts, groups, timeline), bare=True, group=f"by {label}"))
+            pictures.append(Figures(partial(_charts, label, groups, timeline), bare=True, group="time"))
     return [Section(f"By {', '.join(found)}", [Card(tables), *(Card([one]) for one in pictures)])]
 
 
@@ -169,7 +170,7 @@ def _value(value: Number, metric: Metric) -> str:
     return units.INFINITE if value is None else units.human(value, metric.unit)
 
 
-def _charts(groups: Groups, timeline: Timeline) -> list[Chart]:
+def _charts(label: str, groups: Groups, timeline: Timeline) -> list[Chart]:
     drawn = {value: group for value, group in groups.items() if group.bands}
     ends = [one.p99_ok or one.p99 for group in drawn.values() for one in group.bands.values()]
     finite = [v for line in ends for v in line if v is not None]
@@ -178,7 +179,7 @@ def _charts(groups: Groups, timeline: Timeline) -> list[Chart]:
     for place, (value, group) in enumerate(drawn.items()):
         ((name, line),) = group.bands.items()
         layers = band_layers(name, line, group.due)
-        title = f"{title_of(name)}: {value}"
+        title = f"{title_of(name)}: {label} {value}"
         data, last = Strip(title, "ns", layers, reaches=reaches), place == len(drawn) - 1
         draw = partial(strip, data, timeline, f"{title} over the run", x_labels=last)
         made.append(chart(title, "", [], draw, _WIDE, _NARROW))

@@ -6,8 +6,6 @@ or lost while its connection was opened, is one: so the metric ``attempts_per_re
 ``max_amplification``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

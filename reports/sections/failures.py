@@ -204,11 +204,8 @@ def blocks(part: Failures, report: Any) -> list[Block]:
 
 
 def _table(part: Failures) -> Table:
-    columns = [
-        Column("status", right=False, titled="Status"),
-        Column("error", right=False, titled="Error"),
-        Column("requests", titled="Requests"),
-    ]
+    columns = [Column(name, right=False, titled=name.capitalize()) for name in ("status", "error")]
+    columns.append(Column("requests", titled="Requests"))
     rows = [Row([_name(kind), _said(kind), units.count(kind.count)]) for kind in part.kinds]
     rows += [Row(["", "other kinds", units.count(part.other)])] if part.other else []
     return Table(columns, rows, title="Failures")

@@ -2,30 +2,23 @@
 nobody measures. Report key ``hops``; its numbers are ``plimsoll.slo.verdict.hops``'s.
 """
 
-from typing import Protocol
-
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Card, Column, On, Row, Section, Sentence, Table
 from plimsoll.reports.blocks.section import ReportSection
 from plimsoll.reports.parts.parts import Text, part
 from plimsoll.reports.parts.provenance import public_text
-from plimsoll.reports.sections.anatomy import Anatomy
 from plimsoll.reports.wording import units
 from plimsoll.slo.verdict import hops as found
 
 TITLE = "Latency budget"
-REST = "measured by nobody"
-
-
-class _Staged(Protocol):
-    anatomy: Anatomy | None
+REST, APART = "measured by nobody", "taken by no hop"
 
 
 class HopSpent(BaseModel, frozen=True, extra="forbid"):
-    """One hop, or what is left beside the measured ones, for ``hops`` together."""
+    """One hop, what no hop takes, or what is left beside all that is measured, for ``hops`` together."""
 
-    hops: list[Text]
+    hops: list[Text] = Field(description="empty: no hop takes it")
     sources: list[Text] = Field(description="stages of the server and times of the client; empty: what is left")
     limit_ns: int = Field(description="of a request, or of a token if per_token")
     per_token: bool = False
@@ -57,7 +50,7 @@ def hops_part(budget: found.Budget | None) -> Hops | None:
     return part(Hops, budget, spent=spent, overspent=worst, overspent_share=budget.worst_share)
 
 
-def blocks(part: Hops, report: _Staged) -> list[Block]:
+def blocks(part: Hops, _report: object) -> list[Block]:
     """Who overspent, and a row for each hop."""
     columns = [Column("hop", right=False, titled="Hop", names=True)]
     columns += [Column(head) for head in ("limit", "p50", "p99", "over", "slow ones")]
@@ -66,8 +59,6 @@ def blocks(part: Hops, report: _Staged) -> list[Block]:
         f"Slow ones: the {units.many(part.slow_n, 'request')} nearest in rank to the p99 of latency, "
         f"{units.duration(part.latency_ns)} in the mean."
     )
-    if unnamed := _unnamed(part, report):
-        note += f" The server also names {', '.join(unnamed)}."
     shown: list[Block] = [
         Sentence(sentence(part)), Table(columns, rows, title=TITLE, on=On.TERMINAL),
         Table(columns, rows, on=On.MARKDOWN | On.PAGE), Sentence(note, fine=True),
@@ -75,30 +66,24 @@ def blocks(part: Hops, report: _Staged) -> list[Block]:
     return [Section(TITLE, [Card(shown)])]
 
 
-def _unnamed(part: Hops, report: _Staged) -> list[str]:
-    """Whole stages that no hop counts, where there are hops that nothing measures."""
-    if report.anatomy is None or not part.spent[-1].hops:
-        return []
-    named = {one for hop in part.spent for source in hop.sources for one in (source, source.partition(".")[0])}
-    stages = (stage for band in report.anatomy.bands for stage in band.stages)
-    return [*dict.fromkeys(stage.name for stage in stages if not stage.part_of and stage.name not in named)]
-
-
 def sentence(part: Hops) -> str:
-    """Which hop overspent most, or that none did."""
+    """Which hop overspent most, or that none did; and what no hop takes, most of all first."""
+    apart = max((one for one in part.spent if one.sources and not one.hops), key=lambda one: one.slow_ns, default=None)
+    other = "" if apart is None else f" {apart.sources[0]} took {units.duration(apart.slow_ns)}, which no hop takes."
     if not part.overspent:
-        return "No hop overspent in the slow requests."
+        return f"No hop overspent in the slow requests.{other}"
     one = next(one for one in part.spent if one.hops == part.overspent)
     unmeasured = "" if one.sources else ", which nothing measures,"
     return (
         f"{' and '.join(part.overspent)}{unmeasured} took {units.duration(one.slow_ns)} of "
         f"{units.duration(one.slow_limit_ns)} in the slow requests: {units.percent(part.overspent_share, 2)} of all "
-        "that was overspent there."
+        f"that was overspent there.{other}"
     )
 
 
 def _row(one: HopSpent, n: int) -> Row:
-    name = ", ".join(one.hops) if one.sources else f"{REST}: {', '.join(one.hops)}" if one.hops else REST
+    kind = "" if one.hops and one.sources else APART if one.sources else REST
+    name = ": ".join(filter(None, (kind, ", ".join(one.hops or one.sources))))
     over = units.percent(one.over / one.n, 2) if one.hops else units.NOTHING
     silent = f" of {units.count(one.n)}" if one.n < n else ""
     limit = units.duration(one.limit_ns) + ("/token" if one.per_token else "") if one.hops else units.NOTHING

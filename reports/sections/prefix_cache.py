@@ -15,6 +15,7 @@ from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Row, Sec
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
 from plimsoll.reports.sections.by import labels_of
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.stages import cached_tokens
 from plimsoll.slo.objectives.selector import rows_of
 from plimsoll.slo.records.labels import CACHED, IDEAL
 from plimsoll.slo.records.records import BoolArray, Records
@@ -65,7 +66,8 @@ def prefix_part(run: JudgedRun) -> PrefixCache | None:
 def _hits(records: Records, here: BoolArray) -> Hits:
     """Where some said what was cached, both shares are of those."""
     assert records.labels is not None
-    n_in, columns = records["n_in"], records.labels.columns
+    n_in, columns = records["n_in"], {**records.labels.columns}
+    columns |= {CACHED: cached_tokens(records)} if CACHED in columns else {}
     here = here & records.ok & (n_in > 0)
     said = {name: columns[name] >= 0 for name in (CACHED, IDEAL) if name in columns}
     for told in said.values():

@@ -4,39 +4,44 @@ not expose, its restarts, whether its books agree with ours, and what asking cos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import math
+from collections.abc import Mapping, Sequence
+from operator import not_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Figures, Notes, Row, Section, Table
+from plimsoll.reports.blocks.document import Block, Card, Cell, Column, Notes, Row, Section, Table
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
-from plimsoll.reports.parts.charts import Timeline, buckets_of
+from plimsoll.reports.parts.charts import buckets_of, number
 from plimsoll.reports.parts.parts import Number, Text, part
-from plimsoll.reports.svg.plot import Canvas, Chart, chart
-from plimsoll.reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.svg.strip import Layer, Strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import IntArray
 from plimsoll.slo.server.canonical import NAMES
 
 if TYPE_CHECKING:  # a run of which nobody asked the server loads none of it
+    from plimsoll.slo.server.batch_sizes import BatchSizes
     from plimsoll.slo.server.courses import Course
     from plimsoll.slo.server.served import Asked, Gap
     from plimsoll.slo.server.server_side import Energy, FirstToken, ServerSide
 
-_WIDE, _NARROW = Canvas(1080, 120, left=66, right=72, top=10), Canvas(420, 120, left=58, right=62, top=10)
 #: Drawn, in this order, where there are some.
-_DRAWN = (
+DRAWN = (
     "server.queue",
     "server.running",
     "server.kv_usage",
+    "server.busy",
     "server.preempted",
     "gpu.utilisation",
     "gpu.power",
     "host.rss",
 )
+#: Sizes of batches that are listed each.
+_MOST_SIZES = 20
+#: Memory, whose growth is a leak.
+_GROWS = ("host.rss", "gpu.memory")
 #: Reasons that are listed for each source.
 _MOST_GAPS = 20
 
@@ -62,11 +67,21 @@ class SourcePart(BaseModel, frozen=True, extra="forbid"):
     took_max_ns: int | None = None
     gaps: list[GapPart] = Field(default_factory=list, description="the first 20; failed counts all")
     failed: int = Field(default=0, description="scrapes that gave nothing")
+    unwritten: int = Field(default=0, description="of these, samples that no disk took")
+    left_out: int = Field(default=0, description="series of one sample, at most, that were too many to keep")
+
+
+class SlopePart(BaseModel, frozen=True, extra="forbid"):
+    """Growth in an hour, and its interval at 95 % (``plimsoll.slo.statistics.slope``)."""
+
+    per_h: float
+    low: float
+    high: float
 
 
 class NamePart(BaseModel, frozen=True, extra="forbid"):
     """One name from t0 to the last answer, of all its series. Of a gauge and of a mean ``mean``, ``min``, ``max``; of a
-    counter ``total`` and ``per_s``.
+    counter ``total``, ``per_s``, and as ``max`` the greatest rate between two samples.
     """
 
     title: str
@@ -83,6 +98,8 @@ class NamePart(BaseModel, frozen=True, extra="forbid"):
     max: float | None = None
     total: float | None = None
     per_s: float | None = None
+    idle: float | None = Field(default=None, description="before the first request, of a counter its rate")
+    slope: SlopePart | None = Field(default=None, description="of memory; null: under 20 samples, or a restart")
     by_bucket: list[Number] = Field(
         default_factory=list,
         description="by bucket of the timeline: of a gauge the largest, of a counter its rate; null: unknown",
@@ -124,6 +141,19 @@ class EnergyPart(BaseModel, frozen=True, extra="forbid"):
     per_token_j: float | None
 
 
+class BatchesPart(BaseModel, frozen=True, extra="forbid"):
+    """Batches by their size, as one source counted them between two of its samples."""
+
+    source: Text
+    of: str = Field(description="what a batch has so many of: requests, tokens")
+    exact: bool = Field(description="each size is counted; else by buckets of the server's")
+    since_ns: int
+    until_ns: int
+    mean: float | None = Field(default=None, description="null: not exact, or no batch")
+    sizes: list[tuple[float, Number, int]] = Field(description="more than, at most (null: no limit), batches")
+    why: str = Field(default="", description="why nothing is known", exclude_if=not_)
+
+
 class ServerPart(BaseModel, frozen=True, extra="forbid"):
     """What the server said of itself; every sample is in ``server.parquet``."""
 
@@ -134,6 +164,7 @@ class ServerPart(BaseModel, frozen=True, extra="forbid"):
     books: list[BookPart] = Field(default_factory=list)
     first_token: FirstTokenPart | None = Field(default=None, description="null: not known of the same answers")
     energy: EnergyPart | None = Field(default=None, description="null: nothing counts joules, or not all of the run's")
+    batches: list[BatchesPart] = Field(default_factory=list, description="absent: nothing counts them", exclude_if=not_)
     cpu_s: float = Field(default=0.0, description="processor time of the process that asked")
 
 
@@ -146,14 +177,19 @@ def server_part(run: JudgedRun) -> ServerPart | None:
     edges = buckets_of(rows).edges() if len(rows) else np.empty(0, np.int64)
     return ServerPart(
         sources={name: _source(asked) for name, asked in side.served.sources.items()},
-        names={name: _name(course, edges) for name, course in side.courses.items()},
+        names={name: _name(course, edges, side) for name, course in side.courses.items()},
         absent=dict(side.absent),
         restarts=[part(RestartPart, one) for one in side.restarts],
         books=[part(BookPart, one) for one in side.books],
         first_token=None if side.first_token is None else _first_token(side.first_token),
         energy=None if side.energy is None else _energy(side.energy),
+        batches=[_batches(one) for one in side.batches],
         cpu_s=max((asked.origin.cpu_ns for asked in side.served.sources.values()), default=0) / 1e9,
     )
+
+
+def _batches(found: BatchSizes) -> BatchesPart:
+    return part(BatchesPart, found, sizes=[(low, number(high, "1"), count) for low, high, count in found.sizes])
 
 
 def _first_token(found: FirstToken) -> FirstTokenPart:
@@ -169,10 +205,9 @@ def _energy(found: Energy) -> EnergyPart:
 def _source(asked: Asked) -> SourcePart:
     took = np.sort(asked.end_ns - asked.sent_ns)
     gaps: Sequence[Gap] = asked.origin.gaps
-    return SourcePart(
-        where=asked.origin.where,
-        period_ns=asked.origin.period_ns,
-        slowed_ns=asked.origin.slowed_ns,
+    return part(
+        SourcePart,
+        asked.origin,
         samples=len(took),
         bytes=int(asked.n_bytes.sum()),
         took_p50_ns=int(took[(len(took) - 1) // 2]) if len(took) else None,
@@ -182,23 +217,18 @@ def _source(asked: Asked) -> SourcePart:
     )
 
 
-def _name(course: Course, edges: IntArray) -> NamePart:
+def _name(course: Course, edges: IntArray, side: ServerSide) -> NamePart:
     from plimsoll.slo.server.server_side import summary
 
-    about, known = NAMES[course.name], course.known
-    return NamePart(
-        title=about.title,
-        unit=about.unit,
-        kind=course.kind,
-        engine=course.engine,
-        families=list(course.families),
-        sources=list(course.sources),
-        series=course.n_series,
-        samples=int(known.sum()),
-        unknown=int(course.unknown.sum()),
-        by_bucket=by_bucket(course, edges),
-        **summary(course),
-    )
+    grown = course.growth() if course.name in _GROWS and not side.restarts else None
+    said = {
+        "samples": int(course.known.sum()),
+        "unknown": int(course.unknown.sum()),
+        "series": course.n_series,
+        "idle": side.idle.get(course.name),
+        "slope": None if grown is None else part(SlopePart, grown),
+    }
+    return part(NamePart, course, NAMES[course.name], by_bucket=by_bucket(course, edges), **said, **summary(course))
 
 
 def by_bucket(course: Course, edges: IntArray) -> list[Number]:
@@ -238,13 +268,35 @@ def blocks(part: ServerPart, report: Any) -> list[Block]:
     ]
     rows = [Row(_cells(name, one)) for name, one in part.names.items() if one.samples]
     table = Table(head, rows, title="The server itself")
-    shown: list[Block] = [Card([table])]
-    timeline: Timeline | None = report.charts.timeline
-    drawn = [name for name in _DRAWN if name in part.names and any(part.names[name].by_bucket)]
-    if timeline is not None and drawn:
-        shown.append(Card([Figures(partial(_charts, part, drawn, timeline), bare=True)]))
+    shown: list[Block] = [Card([table, *map(_batch_table, part.batches)])]
     notes = _notes(part)
     return [Section("The server itself", [*shown, Card([Notes(notes)])] if notes else shown, "The server itself")]
+
+
+def _batch_table(part: BatchesPart) -> Table:
+    """Sizes as they were counted; of many, those between two powers of two as one."""
+    found: dict[tuple[float, float], int] = {}
+    many = len(part.sizes) > _MOST_SIZES
+    for low, top, count in part.sizes:
+        high = math.inf if top is None else float(top)
+        if many and math.isfinite(high):
+            high = 2.0 ** math.ceil(math.log2(high))
+            low = high // 2
+        found[low, high] = found.get((low, high), 0) + count
+    total = sum(found.values())
+    rows = [Row([_between(low, high), units.count(n), units.percent(n / total, 3)]) for (low, high), n in found.items()]
+    kind = "exact" if part.exact else "by the server's buckets"
+    head = Column(f"{part.of} in one", right=False, names=True)
+    average = "" if part.mean is None else f"; mean {units.significant(part.mean)}"
+    said = part.why or f"{units.count(total)} in all{average}"
+    columns, notes = [head, Column("batches"), Column("share")], [f"{part.source}: {said}"]
+    return Table(columns, rows, title=f"Batches by size ({kind})", notes=notes)
+
+
+def _between(low: float, high: float) -> str:
+    if math.isinf(high):
+        return f"more than {low:g}"
+    return f"{high:g}" if high - low <= 1 else f"{math.floor(low) + 1} to {high:g}"
 
 
 def _cells(name: str, one: NamePart) -> list[str | Cell]:
@@ -272,6 +324,7 @@ def _notes(part: ServerPart) -> list[str]:
             f"{name}: nothing {gap.count} times from {units.seconds(gap.start_ns)}: {gap.reason}" for gap in one.gaps
         ]
     notes += _restarted(part)
+    notes += [_of_host(one) for name, one in part.names.items() if one.idle is not None and name.startswith("host.")]
     for book in part.books:
         theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
         ours = units.NOTHING if book.ours is None else units.count(book.ours)
@@ -299,6 +352,16 @@ def _notes(part: ServerPart) -> list[str]:
     return notes
 
 
+def _of_host(one: NamePart) -> str:
+    """What the process takes at idle and at its peak, and of memory how fast it grows."""
+    unit = {"J": "W", "s": ""}.get(one.unit, one.unit)
+    said = f"{one.title}: {units.human(one.idle, unit)} before the first request, at most {units.human(one.max, unit)}"
+    if one.slope is None or one.slope.high - one.slope.low >= (one.max or 0.0):  # so wide an interval says nothing
+        return said
+    low, grown, high = (units.human(at, "bytes") for at in (one.slope.low, one.slope.per_h, one.slope.high))
+    return f"{said}, growing by {grown} an hour ({low} to {high}, at 95 %)"
+
+
 def _restarted(part: ServerPart) -> list[str]:
     return [
         f"{one.source} restarted between {units.seconds(one.after_ns)} and {units.seconds(one.before_ns)}: what it "
@@ -321,20 +384,28 @@ def server_warnings(part: ServerPart | None) -> list[str]:
     if part is None:
         return []
     cut = [f"the server's books are not known: {book.why}" for book in part.books if "last asked" in book.why]
-    return [*_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
+    said = {
+        "unwritten": "{name}: {n} of its samples could not be written: the disk was full. Make room and measure again",
+        "left_out": "{name} shows new series again and again: up to {n} of a sample were too many to keep",
+    }
+    each = ((name, how, getattr(one, how)) for name, one in part.sources.items() for how in said)
+    lost = [said[how].format(name=name, n=units.count(n)) for name, how, n in each if n]
+    return [*lost, *_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
 
 
-def _charts(part: ServerPart, names: Sequence[str], timeline: Timeline) -> list[Chart]:
-    charts = []
-    for name in names:
-        one = part.names[name]
-        unit = "per_s" if one.kind == "counter" else one.unit
-        layer = Layer(name, "s-sent", one.by_bucket)
-        draw = partial(
-            strip, Strip(one.title, unit, [layer]), timeline, f"{one.title} over the run", x_labels=name == names[-1]
+def strips(said: Mapping[str, Sequence[Number]]) -> list[Strip]:
+    """What it said over the run, by bucket of a timeline: to stand under the latencies, on their axis. What was 0 all
+    the time is left out.
+    """
+    return [
+        Strip(
+            about.title if "server" in about.title else f"{about.title} at the server",
+            about.unit,
+            [Layer(name, "s-sent", said[name])],
         )
-        charts.append(chart(one.title, "", [], draw, _WIDE, _NARROW))
-    return charts
+        for name, about in ((name, NAMES[name]) for name in DRAWN)
+        if any(said.get(name, ()))
+    ]
 
 
 SECTION = ReportSection("server", 84, server_part, blocks)

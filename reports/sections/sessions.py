@@ -22,10 +22,10 @@ class SessionTurn(BaseModel, frozen=True, extra="forbid"):
     later: bool = False
     n: int
     failed: int = 0
-    ttft_p50_ns: float | None = None
-    ttft_p99_ns: float | None = None
-    latency_p50_ns: float | None = None
-    latency_p99_ns: float | None = None
+    ttft_p50_ns: int | None = None
+    ttft_p99_ns: int | None = None
+    latency_p50_ns: int | None = None
+    latency_p99_ns: int | None = None
 
 
 class Sessions(BaseModel, frozen=True, extra="forbid"):
@@ -38,10 +38,10 @@ class Sessions(BaseModel, frozen=True, extra="forbid"):
     cut: int = Field(description="still going on when the run ended")
     turns: int
     turns_not_reached: int = Field(description="never due, because their session had ended before")
-    duration_p50_ns: float | None
-    duration_p90_ns: float | None
-    duration_p99_ns: float | None
-    duration_max_ns: float | None
+    duration_p50_ns: int | None
+    duration_p90_ns: int | None
+    duration_p99_ns: int | None
+    duration_max_ns: int | None
     at_ns: list[int] = Field(description="moments of the run")
     live: list[int] = Field(description="sessions that went on at these moments")
     by_turn: list[SessionTurn]
@@ -51,12 +51,14 @@ def sessions_part(numbers: found.Sessions | None) -> Sessions | None:
     """The part, or None for a run without sessions."""
     if numbers is None:
         return None
-    by_turn = [SessionTurn(**_finite(asdict(one))) for one in numbers.by_turn]
-    return Sessions(**_finite({**asdict(numbers), "by_turn": by_turn}))
+    by_turn = [SessionTurn(**_whole(asdict(one))) for one in numbers.by_turn]
+    return Sessions(**_whole({**asdict(numbers), "by_turn": by_turn}))
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and math.isinf(value) else value for name, value in values.items()}
+def _whole(values: dict[str, Any]) -> dict[str, Any]:
+    """With every time in whole ns, infinite ones as None."""
+    times = {name: value for name, value in values.items() if isinstance(value, float)}
+    return values | {name: None if math.isinf(value) else round(value) for name, value in times.items()}
 
 
 def blocks(part: Sessions, report: Any) -> list[Block]:
@@ -88,11 +90,11 @@ def _number(one: SessionTurn) -> str:
     return f"{one.turn} and later" if one.later else str(one.turn)
 
 
-def _times(one: SessionTurn) -> list[float | None]:
+def _times(one: SessionTurn) -> list[int | None]:
     return [one.ttft_p50_ns, one.ttft_p99_ns, one.latency_p50_ns, one.latency_p99_ns]
 
 
-def _time(ns: float | None) -> str:
+def _time(ns: int | None) -> str:
     return units.INFINITE if ns is None else units.duration(ns)
 
 

@@ -32,6 +32,7 @@ from plimsoll.reports.parts.provenance import public_text
 from plimsoll.reports.svg.bars import Bar, between, staged
 from plimsoll.reports.svg.plot import Chart, Key
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.stages import parse
 from plimsoll.slo.records.records import BoolArray, Records, Stamp, Status, TokensFrom
 from plimsoll.slo.records.trace_ids import TraceIds, address_error
 from plimsoll.slo.statistics.distribution import BLOCK
@@ -228,7 +229,8 @@ def _label(request: SlowRequest, short: bool = False) -> str:
         told = f"{units.count(request.n_in)} {whose}in, " if request.n_in is not None else ""
         parts.append(f"{told}{units.count(request.n_out)} out")
     if not short:
-        parts += [request.server_timing] if request.server_timing else []
+        stages = [f"{name} {units.duration(took)}" for name, took in parse(request.server_timing).items()]
+        parts += [", ".join(stages)] if stages else []
     return "  ·  ".join(parts)
 
 

@@ -184,7 +184,6 @@ def _sent_facts(sent: SentAudio) -> list[tuple[str, str]]:
 
 
 def word_table(part: Speech, whole: WordErrors, confidence: float) -> list[Block]:
-    """Word errors by slice."""
     named = [one for one in part.slices if one.name or len(part.slices) > 1]
     shown = sorted(sorted(named, key=lambda one: -one.wer.words)[:MOST_SLICES], key=lambda one: one.name)
     rows = [("all", *_word_cells(whole)), *((one.name or "no slice", *_word_cells(one.wer)) for one in shown)]

@@ -58,7 +58,8 @@ def _value_step(span: float, unit: str, count: int) -> float:
     if unit == "ns" and span > 60 * _NS_PER_S:
         raw = span / _NS_PER_S / count
         return next((s for s in _CLOCK_STEPS_S if s >= raw), nice_step(span / _NS_PER_S, count)) * float(_NS_PER_S)
-    return nice_step(span, count)
+    scale = 1024.0 ** (max(math.log2(max(span, 1)), 0) // 10) if unit == "bytes" else 1.0
+    return nice_step(span / scale, count) * scale
 
 
 def tick(value: float, unit: str, step: float) -> str:
@@ -69,6 +70,8 @@ def tick(value: float, unit: str, step: float) -> str:
         return units.seconds(value) if step >= 60 * _NS_PER_S else _plain_time(value)
     if unit in ("ratio", "fraction"):
         return f"{value * 100:.6g} %"
+    if unit == "bytes":
+        return units.limit(value, unit)
     return units.compact(value, 6).rstrip("0").rstrip(".") if value < 1000 else _prefixed(value)
 
 

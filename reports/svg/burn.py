@@ -2,8 +2,6 @@
 and the part of the period's budget that is spent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Failed requests are shown, not hidden: where a curve reaches them it rises out of the chart, labelled ∞.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

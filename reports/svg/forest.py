@@ -4,8 +4,6 @@ Right of the band is more, left is less; which of them is worse differs by quant
 An interval without end leaves the drawing by an arrow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

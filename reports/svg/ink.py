@@ -1,7 +1,5 @@
 """Ink: SVG elements as escaped text. The only place that writes angle brackets, so that nothing escapes escaping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
@@ -35,7 +33,6 @@ def _number(value: str | float) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """A straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 

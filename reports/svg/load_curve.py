@@ -4,8 +4,6 @@ found.
 A hollow mark at the top is a point that has no value to show: it did not keep up. Nothing is interpolated here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,7 +75,7 @@ def load_curve(plot: Plot, label: str, canvas: Canvas) -> Picture:
         # Both ends inside the picture; on a logarithmic axis the line through equal values is no straight one.
         ends = [x.low + (x.high - x.low) * step / 60 for step in range(61)]
         drawn.append(path([_at(v, v, x, y) for v in ends if y.low <= v <= y.high], "s s-planned planned"))
-    drawn += [_limit(value, x, y) for value, _ in plot.limits]
+    drawn += [line(x.start, y.at(value), x.end, y.at(value), "limit") for value, _ in plot.limits]
     for trace in plot.traces:
         for piece in trace.pieces:
             if len(piece) > 1:
@@ -119,10 +117,6 @@ def _dot(dot: Dot, class_: str, x: Axis, y: Axis) -> Markup:
     at, height = _at(dot.x, dot.y, x, y) if dot.y is not None else (x.at(dot.x), y.end)
     style = f"s {class_} mark" + (" hollow" if dot.hollow or dot.y is None else "")
     return element("circle", element("title", dot.said), cx=at, cy=height, r=4.0, class_=style)
-
-
-def _limit(value: float, x: Axis, y: Axis) -> Markup:
-    return line(x.start, y.at(value), x.end, y.at(value), "limit")
 
 
 def _limit_labels(plot: Plot, x: Axis, y: Axis) -> Markup:
@@ -168,15 +162,8 @@ def _labels(plot: Plot, x: Axis, y: Axis, canvas: Canvas) -> Markup:
         name = trace.label if len(trace.label) <= _MOST_LABEL else trace.label[: _MOST_LABEL - 1] + "…"
         at = x.at(end[0]) + 8
         fits = at + len(name) * FONT * 0.6 < canvas.width
-        drawn.append(
-            text(
-                at if fits else at - 16,
-                place if fits else place - 8,
-                name,
-                f"end halo {trace.class_}",
-                "start" if fits else "end",
-            )
-        )
+        where = (at, place, "start") if fits else (at - 16, place - 8, "end")
+        drawn.append(text(where[0], where[1], name, f"end halo {trace.class_}", where[2]))
     return join(drawn)
 
 

@@ -4,8 +4,6 @@ Every chart is drawn twice, wide and narrow, because text in a scaled-down drawi
 style sheet shows one of the two. Charts never decide colours: they name classes and the style sheet does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,14 +95,8 @@ def grid(canvas: Canvas, x: Axis, y: Axis, x_labels: bool = True) -> Markup:
 
 def svg(canvas: Canvas, content: Markup, label: str) -> Markup:
     """The drawing as an image that screen readers announce with ``label``."""
-    return element(
-        "svg",
-        content,
-        viewBox=f"0 0 {canvas.width:g} {canvas.height:g}",
-        role="img",
-        aria_label=label,
-        preserveAspectRatio="xMidYMid meet",
-    )
+    box = f"0 0 {canvas.width:g} {canvas.height:g}"
+    return element("svg", content, viewBox=box, role="img", aria_label=label, preserveAspectRatio="xMidYMid meet")
 
 
 def series(label: str, class_: str, y: Sequence[float | None], shown: Sequence[str]) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """How an indicator is spread: as a histogram, over the run's time as a map, and by the length of the prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from markupsafe import Markup
@@ -32,7 +30,7 @@ def histogram(name: str, data: Distribution, marks: Sequence[Mark], label: str, 
     x = logarithmic(low * 0.97, high * 1.03, *canvas.x_range, data.unit, gap=52)
     rows = _rows(marks, x, canvas)
     depth = (max(rows) + 1) * (FONT + 4) if rows else 0
-    inner = Canvas(canvas.width, canvas.height, canvas.left, canvas.right, canvas.top + depth, canvas.bottom)
+    inner = replace(canvas, top=canvas.top + depth)
     y = from_zero(max(data.counts), *inner.y_range, "count", 4)
     drawn = [grid(inner, x, y), _bars(name, data, x, y)]
     drawn += [_mark(mark, row, x, canvas, inner) for mark, row in zip(marks, rows, strict=True)]
@@ -99,10 +97,9 @@ _GAP = 5.0
 
 
 def heat(data: Heatmap, label: str, canvas: Canvas) -> Picture:
-    """The map on ``canvas``."""
     x = clock(data.start_ns, data.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
     lost = any(data.failed)
-    inner = _below_failures(canvas) if lost else canvas
+    inner = replace(canvas, top=canvas.top + _FAILED_ROW + _GAP) if lost else canvas
     y = logarithmic(data.edges[0] * 0.985, data.edges[-1], *inner.y_range, data.unit, 22)
     edges = _columns(data, x)
     totals = [sum(column) for column in zip(*data.counts, data.failed, strict=True)]
@@ -120,28 +117,20 @@ def level(share: float) -> int:
     return max(index for index, least in enumerate(LEVELS, start=1) if share >= least)
 
 
-def _below_failures(canvas: Canvas) -> Canvas:
-    top = canvas.top + _FAILED_ROW + _GAP
-    return Canvas(canvas.width, canvas.height, canvas.left, canvas.right, top, canvas.bottom)
-
-
 def _columns(data: Heatmap, x: Axis) -> list[tuple[float, float]]:
     starts = [x.at(data.start_ns + index * data.column_ns) for index in range(len(data.failed))]
     return list(zip(starts, [*starts[1:], x.end], strict=True))
 
 
 def _cells(data: Heatmap, edges: Sequence[tuple[float, float]], totals: Sequence[int], y: Axis) -> Markup:
-    rows = []
-    for counts, low, high in zip(data.counts, data.edges, data.edges[1:], strict=False):
-        rows.append((counts, y.at(high), y.at(low)))
-    return _levels(rows, edges, totals, "heat")
+    bounds = zip(data.counts, data.edges, data.edges[1:], strict=False)
+    return _levels([(counts, y.at(high), y.at(low)) for counts, low, high in bounds], edges, totals, "heat")
 
 
 def _failures(data: Heatmap, edges: Sequence[tuple[float, float]], totals: Sequence[int], canvas: Canvas) -> Markup:
     top, bottom = canvas.top, canvas.top + _FAILED_ROW
-    frame = element(
-        "rect", x=canvas.left, y=top, width=canvas.x_range[1] - canvas.left, height=_FAILED_ROW, class_="slot"
-    )
+    width = canvas.x_range[1] - canvas.left
+    frame = element("rect", x=canvas.left, y=top, width=width, height=_FAILED_ROW, class_="slot")
     label = text(canvas.left - 8, bottom - 3, "failed", "tick", "end")
     return frame + label + _levels([(data.failed, top, bottom)], edges, totals, "lost")
 
@@ -200,7 +189,6 @@ _LOG_ABOVE = 12.0
 
 
 def lengths(data: ByPrompt, label: str, canvas: Canvas) -> Picture:
-    """The chart on ``canvas``."""
     x = logarithmic(data.bins[0].low * 0.97, data.bins[-1].high * 1.03, *canvas.x_range, "count", gap=52)
     y = _value_axis(data, canvas)
     lines = _lines(data)

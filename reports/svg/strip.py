@@ -1,7 +1,5 @@
 """Strips: quantities over the run's own time, stacked one above the other on one time axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,7 +47,6 @@ class Strip:
 
 
 def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels: bool) -> Picture:
-    """One strip on ``canvas``."""
     x = clock(timeline.start_ns, timeline.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
     finite = [v for layer in data.layers if layer.kind != "read" for v in layer.values if v is not None]
     high = max(data.reaches, float(max(finite, default=0.0)))
@@ -145,16 +142,8 @@ def _bars(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
         width = max(x.at(end) - x.at(begin) - 1, 2.0)
         height = max(y.start - y.at(value), 3.0)
         centre = (x.at(begin) + x.at(end)) / 2
-        bars.append(
-            element(
-                "rect",
-                x=centre - width / 2,
-                y=y.start - height,
-                width=width,
-                height=height,
-                class_=f"{layer.class_} bar",
-            )
-        )
+        left, top, class_ = centre - width / 2, y.start - height, f"{layer.class_} bar"
+        bars.append(element("rect", x=left, y=top, width=width, height=height, class_=class_))
         if sparse:
             bars.append(_cross(centre, y.start - height - 6))
     return join(bars)

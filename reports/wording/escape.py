@@ -1,7 +1,5 @@
 """Text from outside made harmless: for Markdown as GitHub reads it, and for XML."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Phrases: an objective and a sentence as people read them."""
 
-from __future__ import annotations
-
 
 def expression(text: str) -> str:
     """An objective with typographic signs: ``p99(ttft) ≤ 200ms``."""

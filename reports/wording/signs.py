@@ -1,7 +1,5 @@
 """Signs: the one table of what stands beside each outcome, so that colour never carries the meaning alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple

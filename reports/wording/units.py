@@ -88,7 +88,10 @@ def percent(fraction: float, digits: int = 4) -> str:
 
 
 #: Of units that grow large: from which size, and what it is then.
-_LARGER = {"bytes": ((2.0**30, "GiB"), (2.0**20, "MiB")), "Hz": ((1e9, "GHz"), (1e6, "MHz"))}
+_LARGER = {
+    "bytes": ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1, "B")),
+    "Hz": ((1e9, "GHz"), (1e6, "MHz")),
+}
 
 
 def human(value: Number, unit: str, digits: int = 3) -> str:
@@ -99,8 +102,10 @@ def human(value: Number, unit: str, digits: int = 3) -> str:
         return duration(value, digits)
     if unit in ("ratio", "fraction"):
         return percent(value, max(digits, 4))
+    if unit.endswith("/h"):
+        return f"{human(value, unit.removesuffix('/h'), digits)}/h"
     for size, name in _LARGER.get(unit, ()):
-        if abs(value) >= size:
+        if abs(value) >= size or size == 1:
             return f"{significant(value / size, digits)} {name}"
     if unit in ("1/s", "/s", "per_s"):
         return f"{significant(value, digits) if abs(value) < 1000 else count(value)}/s"

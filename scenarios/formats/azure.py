@@ -3,8 +3,7 @@ of 2024 is a week of millions of rows.
 """
 
 from plimsoll.scenarios.samples.csv_blocks import Take
-from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, S, read_csv
+from plimsoll.scenarios.samples.rows import S, read_csv
 from plimsoll.scenarios.samples.traces import Format
 
 TAKES = {
@@ -14,20 +13,12 @@ TAKES = {
 }
 
 
-def _detect(head: Head) -> bool:
-    return TAKES.keys() <= set(head.columns) and "NumImages" not in head.columns
-
-
-def _read(reading: Reading, made: Recording) -> None:
-    read_csv(reading, made, TAKES)
-
-
 FORMAT = Format(
     name="azure",
     summary="Azure's LLM inference traces of 2023 and 2024: CSV",
     unit="UTC, 7 digits of a second",
     sign="a first line with TIMESTAMP, ContextTokens, GeneratedTokens, without NumImages",
-    detect=_detect,
-    read=_read,
+    detect=lambda head: TAKES.keys() <= {*head.columns} and "NumImages" not in head.columns,
+    read=lambda reading, made: read_csv(reading, made, TAKES),
     takes=(*TAKES,),
 )

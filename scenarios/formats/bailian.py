@@ -6,7 +6,7 @@ from typing import Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, blocks_of, keep, taken
+from plimsoll.scenarios.samples.rows import Reading, Row, S, blocks_of, keep, taken
 from plimsoll.scenarios.samples.traces import Format
 
 _TOKENS = 16
@@ -19,10 +19,6 @@ _TAKES = {
     "turn": Take("turn", "count"),
     "type": Take("label:type", "text"),
 }
-
-
-def _detect(head: Head) -> bool:
-    return {"chat_id", "timestamp", "input_length"} <= head.entry.keys()
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -45,7 +41,7 @@ FORMAT = Format(
     summary="Alibaba's Bailian traces (Qwen): JSON Lines",
     unit="s",
     sign="chat_id beside timestamp and input_length",
-    detect=_detect,
+    detect=lambda head: {"chat_id", "timestamp", "input_length"} <= head.entry.keys(),
     read=_read,
     takes=(*_TAKES, "hash_ids"),
     columns=("session", "parent", "turn"),

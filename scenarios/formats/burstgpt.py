@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from plimsoll.scenarios.samples.csv_blocks import Take
-from plimsoll.scenarios.samples.recording import FAILED, OK, Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, S, read_csv
+from plimsoll.scenarios.samples.recording import FAILED, OK
+from plimsoll.scenarios.samples.rows import S, read_csv
 from plimsoll.scenarios.samples.traces import Format
 
 _TAKES = {
@@ -23,16 +23,8 @@ _TAKES = {
 _LEAVES = ("Total tokens",)
 
 
-def _detect(head: Head) -> bool:
-    return {"Timestamp", "Request tokens", "Response tokens"} <= set(head.columns)
-
-
 def _failed(columns: dict[str, Any]) -> None:
     columns["status"] = np.where(columns["n_out"] == 0, FAILED, OK)
-
-
-def _read(reading: Reading, made: Recording) -> None:
-    read_csv(reading, made, _TAKES, _LEAVES, _failed)
 
 
 FORMAT = Format(
@@ -40,8 +32,8 @@ FORMAT = Format(
     summary="BurstGPT: CSV of ChatGPT and GPT-4 in a university",
     unit="s",
     sign="a first line with Timestamp, Request tokens, Response tokens",
-    detect=_detect,
-    read=_read,
+    detect=lambda head: {"Timestamp", "Request tokens", "Response tokens"} <= {*head.columns},
+    read=lambda reading, made: read_csv(reading, made, _TAKES, _LEAVES, _failed),
     takes=(*_TAKES,),
     leaves=_LEAVES,
     columns=("session", "turn", "think_ns", "latency_ns", "status"),

@@ -1,8 +1,7 @@
 """CSV of your own, whose first line names the columns; ``columns`` says which is which."""
 
 from plimsoll.scenarios.samples.csv_blocks import Take
-from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Columns, Head, Reading, read_csv
+from plimsoll.scenarios.samples.rows import Columns, read_csv
 from plimsoll.scenarios.samples.traces import Format
 
 OPTIONAL = ("session", "turn", "think_ns", "status", "gave_up_ns", "latency_ns", "ttft_ns", "images", "attempt")
@@ -23,21 +22,13 @@ def takes(names: Columns, unit_ns: int) -> dict[str, Take]:
     return found | {name: Take(f"label:{name}", "text", needed=True) for name in names.labels}
 
 
-def _detect(head: Head) -> bool:
-    return "time" in head.columns
-
-
-def _read(reading: Reading, made: Recording) -> None:
-    read_csv(reading, made, takes(reading.names, reading.unit_ns))
-
-
 FORMAT = Format(
     name="csv",
     summary="CSV of your own with the columns that you name",
     unit="`time_unit`, or UTC",
     sign="no other format's first line; a column of `columns.time`",
-    detect=_detect,
-    read=_read,
+    detect=lambda head: "time" in head.columns,
+    read=lambda reading, made: read_csv(reading, made, takes(reading.names, reading.unit_ns)),
     takes=("`columns`",),
     columns=OPTIONAL,
 )

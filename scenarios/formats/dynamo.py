@@ -6,7 +6,7 @@ from typing import Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import CANCELLED, FAILED, OK, Recording
-from plimsoll.scenarios.samples.rows import MS, Head, Reading, Row, block_tokens_of, blocks_of, count_of, keep, taken
+from plimsoll.scenarios.samples.rows import MS, Reading, Row, block_tokens_of, blocks_of, count_of, keep, taken
 from plimsoll.scenarios.samples.traces import Format
 
 _SCHEMA = "dynamo.request.trace.v1"
@@ -28,10 +28,6 @@ _ENDS = {"cancelled": CANCELLED, "canceled": CANCELLED, "error": FAILED}
 def _event(entry: Any) -> Any:
     """It may lie in an envelope."""
     return entry["event"] if isinstance(entry.get("event"), dict) else entry
-
-
-def _detect(head: Head) -> bool:
-    return bool(_event(head.entry).get("schema") == _SCHEMA)
 
 
 def _object(entry: dict[str, Any], key: str) -> dict[str, Any]:
@@ -67,10 +63,8 @@ def _read(reading: Reading, made: Recording) -> None:
         replay = request.get("replay")
         if isinstance(replay, dict):
             found["n_in"] = count_of(replay, "input_length")
-            sizes.add(block_tokens_of(replay, "trace_block_size"))
-            if len(sizes) > 1:
-                raise ValueError(f"trace_block_size is {max(sizes)} here and {min(sizes)} elsewhere. Give files apart.")
-            found["ids"] = blocks_of(replay, "input_sequence_hashes", found["n_in"], min(sizes))
+            tokens = block_tokens_of(replay, "trace_block_size", sizes)
+            found["ids"] = blocks_of(replay, "input_sequence_hashes", found["n_in"], tokens)
         ends = _object(request, "finish_reason_metadata")
         reason = str(ends.get("backend_finish_reason") or ends.get("finish_reason")).lower()
         found["status"] = _ENDS.get(reason, OK)
@@ -87,7 +81,7 @@ FORMAT = Format(
     summary="Dynamo's request traces: JSON Lines of events",
     unit="ms since 1970",
     sign=f"schema {_SCHEMA}",
-    detect=_detect,
+    detect=lambda head: _event(head.entry).get("schema") == _SCHEMA,
     read=_read,
     takes=(*_TAKES, "replay", "finish_reason_metadata", "agent_context"),
     leaves=_LEAVES,

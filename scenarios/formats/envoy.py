@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from plimsoll.scenarios.samples.recording import CANCELLED, CONNECT, REFUSED, TIMEOUT, Recording
-from plimsoll.scenarios.samples.rows import MS, Head, Reading, Row, S, http_status, keep, opened, span, time_of
+from plimsoll.scenarios.samples.rows import MS, Reading, Row, S, http_status, keep, opened, span, time_of
 from plimsoll.scenarios.samples.traces import Format
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
@@ -25,10 +25,6 @@ _FLAGS = {
 }
 _NEEDED = ("start_time", "response_code", "response_flags")
 _TAKES = (*_NEEDED, "method", "path", "authority", "bytes_received", "bytes_sent", "duration", "attempt_count")
-
-
-def _detect(head: Head) -> bool:
-    return set(_NEEDED) <= head.entry.keys() or _LINE.fullmatch(head.first) is not None
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -83,7 +79,7 @@ FORMAT = Format(
     summary="Access logs of Envoy and Istio: default lines, or JSON",
     unit="UTC, the request's start",
     sign="a line that begins with [TIME] and a request, or start_time, response_code, response_flags",
-    detect=_detect,
+    detect=lambda head: {*_NEEDED} <= head.entry.keys() or _LINE.fullmatch(head.first) is not None,
     read=_read,
     takes=_TAKES,
     leaves=("queries of paths", "addresses", "user agents", "ids", "other keys"),

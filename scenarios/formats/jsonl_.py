@@ -4,12 +4,8 @@ from typing import Any
 
 from plimsoll.scenarios.formats.csv_ import OPTIONAL, takes
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, keep, taken
+from plimsoll.scenarios.samples.rows import Reading, Row, keep, taken
 from plimsoll.scenarios.samples.traces import Format
-
-
-def _detect(head: Head) -> bool:
-    return "time" in head.entry
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -27,7 +23,7 @@ FORMAT = Format(
     summary="JSON Lines of your own with the keys that you name",
     unit="`time_unit`, or UTC",
     sign="no other format's first line; a key of `columns.time`",
-    detect=_detect,
+    detect=lambda head: "time" in head.entry,
     read=_read,
     takes=("`columns`",),
     columns=OPTIONAL,

@@ -6,7 +6,7 @@ from typing import Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import BLOCK_TOKENS, Recording
-from plimsoll.scenarios.samples.rows import MS, Head, Reading, Row, Tree, blocks_of, keep, taken
+from plimsoll.scenarios.samples.rows import MS, Reading, Row, Tree, blocks_of, keep, taken
 from plimsoll.scenarios.samples.traces import Format
 
 TAKES = {
@@ -16,10 +16,6 @@ TAKES = {
 }
 #: What only its extension has.
 PLUS = {"session_id", "delay", "text_input", "messages", "message_mode", "tools", "priority"}
-
-
-def _detect(head: Head) -> bool:
-    return TAKES.keys() <= head.entry.keys() and not head.entry.keys() & {"chat_id", *PLUS}
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -38,7 +34,7 @@ FORMAT = Format(
     summary="Mooncake's traces (FAST 2025): JSON Lines",
     unit="ms",
     sign="timestamp, input_length, output_length, and nothing of bailian or mooncake-plus",
-    detect=_detect,
+    detect=lambda head: TAKES.keys() <= head.entry.keys() and not head.entry.keys() & {"chat_id", *PLUS},
     read=_read,
     takes=(*TAKES, "hash_ids"),
     block_tokens=BLOCK_TOKENS,

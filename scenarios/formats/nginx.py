@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 from functools import lru_cache
 
-from plimsoll.scenarios.samples.recording import CANCELLED, Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, http_status, keep, span
+from plimsoll.scenarios.samples.recording import CANCELLED
+from plimsoll.scenarios.samples.rows import Row, S, http_status, keep, span
 from plimsoll.scenarios.samples.traces import Format
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
@@ -15,14 +15,6 @@ _COMBINED = re.compile(
     r"\S+ \S+ \S+ \[(?P<end>[^\]]+)\] \"(?:(?P<method>[A-Z]+) (?P<path>\S+) [^\"]*|(?:[^\"\\]|\\.)*)\" (?P<code>\d{3}) "
     rf"(?P<bytes>\d+|-) {_TEXT} {_TEXT}(?P<more>.*)"
 )
-
-
-def _detect(head: Head) -> bool:
-    return _COMBINED.fullmatch(head.first) is not None
-
-
-def _read(reading: Reading, made: Recording) -> None:
-    keep(reading, reading.texts(_row), made)
 
 
 def _row(text: str) -> Row:
@@ -61,8 +53,8 @@ FORMAT = Format(
     summary="Access logs of nginx and Apache: combined, with $request_time behind",
     unit="s, the request's end",
     sign="a line of the combined format",
-    detect=_detect,
-    read=_read,
+    detect=lambda head: _COMBINED.fullmatch(head.first) is not None,
+    read=lambda reading, made: keep(reading, reading.texts(_row), made),
     takes=("time", "request", "status", "bytes", "$request_time"),
     leaves=("queries of paths", "addresses", "users", "referers", "user agents", "what follows $request_time"),
     columns=("status", "gave_up_ns", "latency_ns", "bytes_out"),

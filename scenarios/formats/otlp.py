@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from plimsoll.scenarios.samples.recording import CANCELLED, FAILED, OK, TIMEOUT, Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, count_of, documents, http_status, keep, span, time_of
+from plimsoll.scenarios.samples.rows import Reading, Row, S, count_of, documents, http_status, keep, span, time_of
 from plimsoll.scenarios.samples.traces import Format
 
 _IN = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens", "llm.token_count.prompt")
@@ -20,10 +20,6 @@ _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model", 
 _TTFT = ("gen_ai.response.time_to_first_chunk", "gen_ai.latency.time_to_first_token")
 _CALLS = {"chat", "text_completion", "generate_content", "embeddings", "completion"}
 _OPERATION = ("gen_ai.operation.name", "llm.request.type")
-
-
-def _detect(head: Head) -> bool:
-    return '"resourceSpans"' in head.text[:4096]
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -95,7 +91,7 @@ FORMAT = Format(
     summary="OpenTelemetry's spans of calls to models, OTLP/JSON as a collector's file exporter writes it",
     unit="ns since 1970",
     sign="resourceSpans",
-    detect=_detect,
+    detect=lambda head: '"resourceSpans"' in head.text[:4096],
     read=_read,
     takes=("startTimeUnixNano", "endTimeUnixNano", "status", *_IN, *_OUT, *_SESSION, *_MODEL, *_TTFT, *_OPERATION),
     leaves=("other attributes and spans",),

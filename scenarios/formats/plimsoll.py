@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import OPTIONAL, STATUSES, STEP, Recording
-from plimsoll.scenarios.samples.rows import MOST, Head, Reading, Row, blocks_of, keep, taken
+from plimsoll.scenarios.samples.rows import MOST, Reading, Row, blocks_of, keep, taken
 from plimsoll.scenarios.samples.traces import Format
 
 _VERSION = 1
@@ -23,10 +23,6 @@ _TAKES = {
     "bytes_out": Take("bytes_out", "span"),
     "status": Take("status", "status"),
 }
-
-
-def _detect(head: Head) -> bool:
-    return "plimsoll_trace" in head.entry
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -103,7 +99,7 @@ FORMAT = Format(
     summary="Our own, which `plimsoll import` writes of any of these: JSON Lines",
     unit="ns",
     sign="plimsoll_trace in the first line",
-    detect=_detect,
+    detect=lambda head: "plimsoll_trace" in head.entry,
     read=_read,
     takes=(*_TAKES, "blocks", "labels"),
     columns=_COLUMNS,

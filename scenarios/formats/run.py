@@ -9,13 +9,13 @@ import numpy as np
 
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.samples.recording import CANCELLED, STATUSES, STEP, Recording
-from plimsoll.scenarios.samples.rows import Head, Reading
+from plimsoll.scenarios.samples.rows import Reading
 from plimsoll.scenarios.samples.traces import Format
 from plimsoll.scenarios.text.document import ScenarioError
 
 _TAKES = ("query_id", "sample_ix", "payload_ix", "due_ns", "n_in", "n_out", "phase")
 #: Of a run that says so: how it ended, and when; what it cancelled on purpose was given up so long after its start.
-_MORE = ("status", "done_ns", "first_token_ns", "ready_ns", "session", "turn", "class")
+_MORE = ("status", "done_ns", "first_token_ns", "ready_ns", "session", "turn", "class", "label_barge_in")
 _WORDS = ("phase", "status", "class")
 
 
@@ -45,6 +45,7 @@ def _read(reading: Reading, made: Recording) -> None:
                     rows &= names == reading.part
                 column = {name: values[rows] for name, values in column.items()}
                 column["at_ns"] = due = column.pop("due_ns")
+                column |= {"barge_in_ns": column.pop("label_barge_in")} if "label_barge_in" in column else {}
                 for name, to in (("done_ns", "latency_ns"), ("first_token_ns", "ttft_ns")):
                     if name in column:
                         at = column.pop(name)
@@ -77,17 +78,13 @@ def _whole(column: Any, name: str) -> IntArray:
     return values
 
 
-def _detect(head: Head) -> bool:
-    return False
-
-
 FORMAT = Format(
     name="run",
     summary="A run directory of ours",
     unit="ns",
     sign="a folder with requests.parquet",
-    detect=_detect,
+    detect=lambda head: False,
     read=_read,
     takes=(*_TAKES, *_MORE),
-    columns=("session", "turn", "think_ns", "status", "gave_up_ns", "latency_ns", "ttft_ns"),
+    columns=("session", "turn", "think_ns", "status", "gave_up_ns", "barge_in_ns", "latency_ns", "ttft_ns"),
 )

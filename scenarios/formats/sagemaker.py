@@ -8,17 +8,8 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, count_of, keep, time_of
+from plimsoll.scenarios.samples.rows import Row, S, count_of, keep, time_of
 from plimsoll.scenarios.samples.traces import Format
-
-
-def _detect(head: Head) -> bool:
-    return {"captureData", "eventMetadata"} <= head.entry.keys()
-
-
-def _read(reading: Reading, made: Recording) -> None:
-    keep(reading, reading.lines(_row), made)
 
 
 def _row(entry: dict[str, Any]) -> Row:
@@ -61,8 +52,8 @@ FORMAT = Format(
     summary="SageMaker's data capture: JSON Lines",
     unit="UTC, whole seconds",
     sign="captureData and eventMetadata",
-    detect=_detect,
-    read=_read,
+    detect=lambda head: {"captureData", "eventMetadata"} <= head.entry.keys(),
+    read=lambda reading, made: keep(reading, reading.lines(_row), made),
     takes=("eventMetadata.inferenceTime", "sizes of data", "usage in the answer"),
     leaves=("what data says", "eventId", "eventVersion"),
     columns=("bytes_in", "bytes_out"),

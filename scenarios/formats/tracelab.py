@@ -6,7 +6,7 @@ from typing import Any
 
 from plimsoll.scenarios.samples.csv_blocks import Take
 from plimsoll.scenarios.samples.recording import Recording
-from plimsoll.scenarios.samples.rows import Head, Reading, Row, S, keep, taken, time_of
+from plimsoll.scenarios.samples.rows import Reading, Row, S, keep, taken, time_of
 from plimsoll.scenarios.samples.traces import Format
 
 _TAKES = {
@@ -24,10 +24,6 @@ _LEAVES = (
     *("current_tool_result_chars", "current_input_chars", "first_input_event_type"),
 )
 _GIVEN = {"user_message", "tool_result"}
-
-
-def _detect(head: Head) -> bool:
-    return {"session_id", "round_index", "newly_append_tokens"} <= head.entry.keys()
 
 
 def _read(reading: Reading, made: Recording) -> None:
@@ -56,7 +52,7 @@ FORMAT = Format(
     summary="TraceLab's rounds of coding agents: JSON Lines",
     unit="UTC",
     sign="session_id, round_index, newly_append_tokens",
-    detect=_detect,
+    detect=lambda head: {"session_id", "round_index", "newly_append_tokens"} <= head.entry.keys(),
     read=_read,
     takes=(*_TAKES, "round_index", "timing_events"),
     leaves=_LEAVES,

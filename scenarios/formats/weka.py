@@ -39,10 +39,8 @@ def _read(reading: Reading, made: Recording) -> None:
         for line, one in documents(reading):
             try:
                 reading.require(one, _TOP)
-                sizes.add(block_tokens_of(one, "block_size"))
-                if len(sizes) > 1:
-                    raise ValueError(f"block_size is {max(sizes)} here and {min(sizes)} elsewhere. Give files apart.")
-                found = [*_requests(reading, one, f"{conversations}", conversations, min(sizes))]
+                tokens = block_tokens_of(one, "block_size", sizes)
+                found = [*_requests(reading, one, f"{conversations}", conversations, tokens)]
             except ValueError as error:
                 reading.say(line, error)
                 continue

@@ -6,10 +6,8 @@ became of the ones before. A late query delays and drops no other: the next stil
 flight at once (``frame_overlap`` counts them), and each is judged by its own ``frame_deadline``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -49,7 +47,7 @@ class MultiStreamParams(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _deadline_of_frames(self) -> MultiStreamParams:
+    def _deadline_of_frames(self) -> Self:
         if self.frame_deadline_ns is not None and self.frame_interval_ns is None:
             raise ValueError("frame_deadline needs frame_interval: without it queries have no time of their own")
         return self

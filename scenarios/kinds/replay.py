@@ -107,6 +107,9 @@ class ReplayParams(BaseModel):
     on_failure: Literal["end", "continue"] | None = Field(
         default=None, exclude_if=not_, description="Of turns; as of sessions. null: end."
     )
+    barge_in: Literal["recorded"] | None = Field(
+        default=None, exclude_if=not_, description="Of turns: recorded ones speak over the answer before; null: none."
+    )
 
     @model_validator(mode="after")
     def _has_prehistory(self) -> ReplayParams:
@@ -136,7 +139,7 @@ def _blocks(params: ReplayParams, stop: Stop, n_samples: int, seed: int) -> Iter
             "one, or a window of less than a year"
         )
     if replayed.turns:
-        plan, some = _chained(replayed, params.window.start_ns, params.speed)
+        plan, some = _chained(replayed, params.window.start_ns, params.speed, params.barge_in is not None)
         plan = replace(plan.select(np.arange(n), None), payload_ix=payloads(some, n), seed=seed)
         yield replace(plan, stop=replace(stop, min_queries=min(stop.min_queries, int((plan.after < 0).sum()))))
         return
@@ -219,12 +222,12 @@ def _planned(params: ReplayParams, replayed: _Replayed) -> Iterator[_Queries]:
     """Those of the window, in the plan's order."""
     begin_ns = params.window.start_ns
     if replayed.turns:
-        return iter([_chained(replayed, begin_ns, params.speed)[1]])
+        return iter([_chained(replayed, begin_ns, params.speed, params.barge_in is not None)[1]])
     return replayed.queries(begin_ns, replayed.end_ns)
 
 
 @lru_cache(maxsize=1)
-def _chained(replayed: _Replayed, begin_ns: int, speed: float) -> tuple[Plan, _Queries]:
+def _chained(replayed: _Replayed, begin_ns: int, speed: float, barges: bool) -> tuple[Plan, _Queries]:
     """Each turn of the window behind the one before it, and the same queries in that order."""
     if replayed.extent[0] > MOST:
         raise ValueError(f"params.sessions: more than {MOST:,} turns, and such a plan is held whole. Give a window")
@@ -242,10 +245,13 @@ def _chained(replayed: _Replayed, begin_ns: int, speed: float) -> tuple[Plan, _Q
     gap = np.append(0, np.diff(at_ns))
     think, took = _column(recording, "think_ns", row), np.append(-1, _column(recording, "latency_ns", row)[:-1])
     waits = np.where(think >= 0, think, np.maximum(gap - np.maximum(took, 0), 0))
+    over = {"barge_in": _column(recording, "barge_in_ns", row)} if barges and recording.knows("barge_in_ns") else {}
+    for after in over.values():
+        after[begins], waits = -1, np.where(after >= 0, 0, waits)
     waits[begins] = 0
     first, place = _due(at_ns[begins], replayed.extent[1], speed), np.arange(len(row))
     turns, waits = np.diff(np.append(begins, len(row))), np.rint(waits / speed).astype(np.int64)
-    made = sessions_plan(first, turns, place, waits, Stop(1, 0), 0)
+    made = sessions_plan(first, turns, place, waits, Stop(1, 0), 0, over)
     at = made.payload_ix
     sent = None if sent is None else sent[order][at]
     return made, _Queries(at_ns[at], np.arange(len(at) + 1), row[at], copy[at], sent)
@@ -296,7 +302,7 @@ def _turns(params: ReplayParams, recording: Recording) -> bool:
     """Whether later turns wait for the ones before. Raises ValueError for what contradicts it."""
     turns = recording.waits if params.sessions is None else params.sessions == "turns"
     given = ["history"] * (params.history is not None and params.turns is None)
-    given += [name for name in ("affinity", "on_failure") if getattr(params, name) is not None]
+    given += [name for name in ("affinity", "on_failure", "barge_in") if getattr(params, name) is not None]
     if not turns and given:
         raise ValueError(f"params.{given[0]} is of turns that wait for answers. Add sessions: turns, or leave it out")
     if not turns and recording.waits:
@@ -316,7 +322,8 @@ def _turns(params: ReplayParams, recording: Recording) -> bool:
 def _labels(params: ReplayParams) -> tuple[str, ...]:
     if params.trace is None or params.sessions == "times":
         return ()
-    return OF_SESSIONS if params.sessions == "turns" or recording_of(params).waits else ()
+    waits = params.sessions == "turns" or recording_of(params).waits
+    return (*OF_SESSIONS, *(["barge_in"] if params.barge_in else [])) if waits else ()
 
 
 def _sourced(params: ReplayParams, source: PayloadSource) -> PayloadSource:
@@ -475,6 +482,11 @@ def _notes(params: ReplayParams, seed: int) -> list[str]:
         found.append(
             f"replay: {_many(recording.n_sessions, 'recorded session', 'is sent by its own', 'are sent by their own')} "
             "times, whether or not an answer has come before"
+        )
+    if recording.knows("barge_in_ns") and params.barge_in is None:
+        found.append(
+            "replay: nobody speaks over an answer, as users did then: send it by turns, as what they were "
+            "(--sessions turns; params.barge_in: recorded)"
         )
     if recording.n_sessions and (window.start_ns or window.end_ns is not None):
         begun, going = cut(recording, window.start_ns, replayed.end_ns)

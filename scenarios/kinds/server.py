@@ -1,8 +1,7 @@
 """Server: queries come when they come. An open loop that waits for no answer; MLPerf's Server scenario."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -37,7 +36,7 @@ class ServerParams(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _loadgen_is_plain(self) -> ServerParams:
+    def _loadgen_is_plain(self) -> Self:
         if process(self.arrival)[0] == "loadgen" and not isinstance(self.rate, (int, float)):
             raise ValueError("loadgen arrivals know only one constant rate. Give rate as a number, or use poisson")
         return self

@@ -8,11 +8,9 @@ begins after its minima are met. With ``concurrency`` it is a closed loop instea
 next begins when one is over, and a slow endpoint is asked less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, PrivateAttr, Tag, model_validator
@@ -108,7 +106,7 @@ class SessionsParams(BaseModel):
         return {name for name, item in type(self).model_fields.items() if getattr(self, name) != item.default}
 
     @model_validator(mode="after")
-    def _has_data(self) -> SessionsParams:
+    def _has_data(self) -> Self:
         if self.concurrency is not None and {"rate", "arrival"} & self._given():
             raise ValueError(
                 "concurrency and rate or arrival are both given. Keep one: sessions come, or they are there"

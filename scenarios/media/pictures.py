@@ -5,8 +5,6 @@ files are written by numpy and zlib alone, without progressive scans or metadata
 Pillow, which comes with ``pip install plimsoll-slo[server]``.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

@@ -4,8 +4,6 @@ WAV is read here; FLAC, OGG, MP3 and odd WAVs by the ``soundfile`` library, wher
 rate, level and length come back as they are, and no server is asked where speech lies.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

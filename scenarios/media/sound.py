@@ -6,8 +6,6 @@ are still arriving. A sound that is too loud for 16 bits is clipped and one that
 converter: nothing is scaled back.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from dataclasses import dataclass

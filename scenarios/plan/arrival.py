@@ -9,15 +9,13 @@ rate L(t) reaches it: due_k = L^-1(S_k), exact for Poisson whatever the profile.
 their sum is exact.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
@@ -27,7 +25,6 @@ from plimsoll.scenarios.plan.seeds import stream, uniforms
 from plimsoll.scenarios.text.fields import STRICT, Duration
 
 Process = Literal["poisson", "constant", "gamma", "loadgen"]
-PROCESSES: tuple[Process, ...] = get_args(Process)
 
 #: More queries than this are refused: their points at unit rate no longer fit 31 bits of whole numbers and 32 of
 #: fraction.
@@ -93,33 +90,6 @@ def expected_queries(profile: RateProfile, min_queries: int, min_duration_ns: in
     return max(min_queries, math.ceil(profile.expected(min_duration_ns)) + 1)
 
 
-def due_times(
-    process: Process,
-    profile: RateProfile,
-    seed: int,
-    *,
-    min_queries: int,
-    min_duration_ns: int,
-    burstiness: float = 1.0,
-) -> IntArray:
-    """Due times in ns from t0, sorted, starting at 0.
-
-    The list ends by LoadGen's rule: queries are appended while the previous one is due before ``min_duration_ns`` or
-    there are fewer than ``min_queries``; so the last is the first arrival at or after the minimum duration. A longer
-    list with the same seed starts with the shorter one.
-
-    ``burstiness`` is the shape of the gamma gaps (mean 1/rate): 1 is Poisson, less is burstier, more is smoother. It is
-    the number vLLM's benchmark calls burstiness; that tool also stretches the list so that the last arrival lands at
-    exactly N/rate, which makes the count certain and the process no longer gamma. This one does not.
-
-    Raises ``ValueError`` for a list of more than ``MAX_QUERIES`` or one that would last more than centuries.
-    """
-    made = due_blocks(
-        process, profile, seed, min_queries=min_queries, min_duration_ns=min_duration_ns, burstiness=burstiness
-    )
-    return np.concatenate([*made])
-
-
 def due_blocks(
     process: Process,
     profile: RateProfile,
@@ -129,7 +99,18 @@ def due_blocks(
     min_duration_ns: int,
     burstiness: float = 1.0,
 ) -> Iterator[IntArray]:
-    """``due_times`` in consecutive pieces of at most ``BLOCK``, one in memory at a time; raises as it does, at once."""
+    """Due times in ns from t0, sorted, starting at 0: consecutive pieces of at most ``BLOCK``, one in memory at a time.
+
+    The list ends by LoadGen's rule: queries are appended while the previous one is due before ``min_duration_ns`` or
+    there are fewer than ``min_queries``; so the last is the first arrival at or after the minimum duration. A longer
+    list with the same seed starts with the shorter one.
+
+    ``burstiness`` is the shape of the gamma gaps (mean 1/rate): 1 is Poisson, less is burstier, more is smoother. It is
+    the number vLLM's benchmark calls burstiness; that tool also stretches the list so that the last arrival lands at
+    exactly N/rate, which makes the count certain and the process no longer gamma. This one does not.
+
+    Raises ``ValueError`` at once for a list of more than ``MAX_QUERIES`` or one that would last more than centuries.
+    """
     expected = expected_queries(profile, min_queries, min_duration_ns)
     if expected > MAX_QUERIES:
         raise ValueError(
@@ -328,7 +309,7 @@ class StepsRate(BaseModel):
     steps: tuple[Step, ...] = Field(strict=False, min_length=1, max_length=10_000)
 
     @model_validator(mode="after")
-    def _whole(self) -> StepsRate:
+    def _whole(self) -> Self:
         for i, step in enumerate(self.steps[:-1]):
             if not step.for_ns:
                 raise ValueError(f"steps[{i}] does not say for how long. Add for: 10s (only the last may go without)")

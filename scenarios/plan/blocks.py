@@ -79,6 +79,7 @@ class Extent:
     open_loop: bool
     cyclic: bool
     max_in_flight: int | None
+    hurried: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,7 @@ class Measure:
             open_loop=head.open_loop,
             cyclic=head.cyclic,
             max_in_flight=head.max_in_flight,
+            hurried=head.hurried,
         )
 
 

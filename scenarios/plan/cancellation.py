@@ -11,11 +11,9 @@ connection. The delay counts from the moment the request was taken up, as ``time
 cancelled.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +34,7 @@ class UniformDelay(BaseModel):
     max_ns: Duration = Field(alias="max", gt=0)
 
     @model_validator(mode="after")
-    def _ordered(self) -> UniformDelay:
+    def _ordered(self) -> Self:
         if self.min_ns > self.max_ns:
             raise ValueError("min is above max. Swap them")
         return self

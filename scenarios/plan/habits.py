@@ -4,10 +4,8 @@ A *request* is what a user wanted; an *attempt* is what goes over the wire for i
 is sent; ``plimsoll/harness/generator/habits.py`` behaves as it says.
 """
 
-from __future__ import annotations
-
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
@@ -146,7 +144,7 @@ class ClientSection(BaseModel):
         return self.retry is not None or self.hedge is not None or self.patience_ns is not None
 
     @model_validator(mode="after")
-    def _bounds_something(self) -> ClientSection:
+    def _bounds_something(self) -> Self:
         if self.max_amplification is not None and self.retry is None and self.hedge is None:
             raise ValueError("max_amplification bounds retries and hedges, and there are none. Add retry, or drop it")
         return self

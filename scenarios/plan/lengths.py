@@ -6,10 +6,8 @@ numbers; one outside [min, max] is drawn again up to 64 times and then put on th
 therefore move the mean: it is the untruncated distribution that has the mean asked for.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
@@ -43,7 +41,7 @@ class Uniform(BaseModel):
     max: Whole
 
     @model_validator(mode="after")
-    def _ordered(self) -> Uniform:
+    def _ordered(self) -> Self:
         _check_limits(self.min, self.max)
         return self
 
@@ -59,7 +57,7 @@ class Spread(BaseModel):
     max: Whole = MAX_LENGTH
 
     @model_validator(mode="after")
-    def _ordered(self) -> Spread:
+    def _ordered(self) -> Self:
         _check_limits(self.min, self.max)
         if not self.min <= self.mean <= self.max:
             raise ValueError(f"mean {self.mean} is not between min {self.min} and max {self.max}. Widen the limits")

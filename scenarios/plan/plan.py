@@ -143,6 +143,13 @@ class Plan:
         """Samples in the list."""
         return int(self.offsets[-1])
 
+    @property
+    def hurried(self) -> bool:
+        """Nobody thinks: each query that waits is due when the answer before it has ended."""
+        later = np.flatnonzero(self.after >= 0)
+        before = np.searchsorted(self.query_id, self.after[later])
+        return bool(len(later)) and np.array_equal(self.due_ns[later], self.due_ns[before])
+
     def shard(self, i: int, n: int, dealing: Dealing = "turns") -> Plan:
         """Part ``i`` of ``n``; the parts together are this plan, each query or sample in exactly one of them.
 

@@ -5,8 +5,6 @@ disturb the others. Only the raw 64-bit streams of PCG64 are used for plans: num
 while it reserves the right to change what its distributions make of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 

@@ -4,10 +4,8 @@
 themselves. What is drawn outside [min, max] is put on the nearer limit.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
@@ -27,7 +25,7 @@ class Drawn(BaseModel):
     max_ns: Duration = Field(default=MAX_NS, alias="max")
 
     @model_validator(mode="after")
-    def _possible(self) -> Drawn:
+    def _possible(self) -> Self:
         if self.min_ns > self.max_ns:
             raise ValueError("min is above max. Swap them")
         given = {"mean": self.mean_ns > 0, "stdev": self.stdev_ns > 0, "max": self.max_ns < MAX_NS}

@@ -5,8 +5,6 @@ which blocks of prompts were there before is told by bits in a file without a na
 Mooncake's, this is exact; of hashes a block in ten thousand may be taken for one that was seen.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterable
@@ -215,12 +213,11 @@ class _Prefixes:
         sizes = np.fromiter(map(len, ids), np.int64, len(ids))
         flat = np.fromiter(chain.from_iterable(ids), np.int64, int(sizes.sum()))
         bounds = np.append(0, np.cumsum(sizes))
-        if shape_copies := self._shape.copies - 1:
-            place = np.arange(len(flat)) - np.repeat(bounds[:-1], sizes)
-            for one in range(1, shape_copies + 1):
-                new = (np.repeat(copy, sizes) == one) & (
-                    place >= self._shape.share_tokens // self._recording.block_tokens
-                )
+        if self._shape.copies > 1:
+            place, of = np.arange(len(flat)) - np.repeat(bounds[:-1], sizes), np.repeat(copy, sizes)
+            own = place >= self._shape.share_tokens // self._recording.block_tokens
+            for one in range(1, self._shape.copies):
+                new = (of == one) & own
                 flat[new] = mixed(one, flat[new]).view(np.int64)
         if self._seen is None:
             self._seen = _Seen(len(flat) * -(-len(self._recording) * self._shape.copies // len(at)))

@@ -4,8 +4,6 @@ A source of audio puts a clip into ``Payload.data["clip"]``. The truth (when spe
 each is over) comes from labels or from an offline detector, never from the server that is measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ A row whose messages begin with all those of the row before it is the same conve
 turn. ``data["turns"]`` of a payload may hold a mapping for each turn with ``max_output_tokens`` and ``think_ns``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -37,7 +35,6 @@ class Conversations:
 
     @property
     def count(self) -> int:
-        """How many conversations."""
         return len(self.starts) - 1
 
     def payload(self, index: int) -> Payload:

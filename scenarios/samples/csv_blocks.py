@@ -3,8 +3,6 @@
 Anything else is None, even where a reader line by line would take it: what this reads, that reads as the same numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """JSON Lines files that a scenario names. Every bad line is reported, up to a number of them; none is skipped."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A source makes payloads; a client encodes them to wire bytes, ahead of time. Nothing here touches a network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 Those of a small file stay in memory. What changes a file that is in use is an error, not another sample.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

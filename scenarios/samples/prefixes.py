@@ -5,18 +5,16 @@ on, each with a name and its length. Parts of one name begin alike, as far as th
 name (None) is no other's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Annotated, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.plan.plan import IntArray
 from plimsoll.scenarios.plan.seeds import child, stream, uniforms
-from plimsoll.scenarios.text.fields import STRICT
+from plimsoll.scenarios.text.fields import STRICT, refused_by
 
 MOST_GROUPS = 1_000_000
 UNIFORM = "uniform"
@@ -36,12 +34,7 @@ def _exponent(text: str) -> float:
     raise ValueError(f"{text!r} is no popularity. Write uniform, or zipf and an exponent above 0: zipf 1.1")
 
 
-def _known(text: str) -> str:
-    _exponent(text)
-    return text
-
-
-Popularity = Annotated[str, AfterValidator(_known)]
+Popularity = Annotated[str, refused_by(_exponent)]
 
 
 class Shared(BaseModel):

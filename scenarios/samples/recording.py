@@ -28,6 +28,7 @@ BLOCK_TOKENS = 512
 #: What some files know of a request beside that, each -1 where it is not known of one. ``parent`` is gone when sealed.
 OPTIONAL = {
     **{"session": "<i8", "parent": "<i8", "turn": "<i4", "think_ns": "<i8", "status": "i1", "gave_up_ns": "<i8"},
+    **{"barge_in_ns": "<i8"},
     **{"latency_ns": "<i8", "ttft_ns": "<i8", "images": "<i4", "attempt": "<i4", "bytes_in": "<i8", "bytes_out": "<i8"},
 }
 #: Where the words of a request are, of a file that has some.
@@ -52,7 +53,8 @@ class Trace:
 
     The rest is None where the file knows it of no request, and -1 where not of this one: ``session`` (numbered by
     first appearance) and ``turn`` of it (from 1), ``think_ns`` from the end of the turn before, ``status`` as records
-    have it, ``gave_up_ns`` after its start, when the client cancelled, ``latency_ns`` and ``ttft_ns`` as measured then,
+    have it, ``gave_up_ns`` after its start, when the client cancelled, ``barge_in_ns`` after the first sound of the
+    answer before, when its user spoke over that, ``latency_ns`` and ``ttft_ns`` as measured then,
     ``images`` in the prompt, ``attempt`` (from 0), ``bytes_in`` and ``bytes_out`` of the bodies; ``labels``: name ->
     what each row has of the texts, and the texts.
     """
@@ -68,6 +70,7 @@ class Trace:
     think_ns: IntArray | None = None
     status: IntArray | None = None
     gave_up_ns: IntArray | None = None
+    barge_in_ns: IntArray | None = None
     latency_ns: IntArray | None = None
     ttft_ns: IntArray | None = None
     images: IntArray | None = None

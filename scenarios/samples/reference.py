@@ -5,8 +5,6 @@ place in the source (0, 1, 2 ...) where rows have none. Expected is a text, a la
 numbers. It compares nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ more than ``share_tokens`` go together, and any other request is a session of on
 Rows come in order of time, in memory for one piece and for what a copy may be late.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -190,7 +190,6 @@ def opened(path: Path) -> BinaryIO:
 
 
 def head_of(path: Path) -> Head:
-    """How the file begins."""
     with opened(path) as file:
         first = file.readline(_LINE)
         if first.startswith((b"{", codecs.BOM_UTF8 + b"{")) and not first.endswith(b"\n"):
@@ -397,11 +396,14 @@ def blocks_of(entry: Mapping[str, Any], key: str, n_in: int, tokens: int) -> lis
     return narrowed(ids)
 
 
-def block_tokens_of(entry: Mapping[str, Any], key: str) -> int:
-    """How many tokens one id of a block stands for."""
+def block_tokens_of(entry: Mapping[str, Any], key: str, sizes: set[int]) -> int:
+    """How many tokens one id of a block stands for, which is the same all over the file; ``sizes``: what it was."""
     found = count_of(entry, key)
     if not found:
         raise ValueError(f"{key} is 0, and a block has tokens. Give a whole number from 1 up.")
+    sizes.add(found)
+    if len(sizes) > 1:
+        raise ValueError(f"{key} is {max(sizes)} here and {min(sizes)} elsewhere. Give files apart.")
     return found
 
 

@@ -5,8 +5,6 @@ put in order of time, those of one moment in the order of the file. Nothing is t
 be read is an error with its number, and a column that nobody would read is one with its name.
 """
 
-from __future__ import annotations
-
 import gzip
 import pkgutil
 import tempfile

@@ -3,8 +3,6 @@
 They mean nothing.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

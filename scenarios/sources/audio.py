@@ -5,12 +5,10 @@ either, seeded words are spoken in the tones that the bundled recogniser hears. 
 ``Clip``. Where labels lack, an energy detector finds speech, never the server, and the clip says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +109,7 @@ class Audio(BaseModel):
     paired: bool = Field(default=False, description="Every clip under every slice, instead of a share of them each.")
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Audio:
+    def _one_kind(self) -> Self:
         if self.files is not None and self.manifest is not None:
             raise ValueError("files and manifest are both given. Keep one of them, or name the files in the manifest")
         if self.words is not None and not self.synthetic:
@@ -266,11 +264,7 @@ def _ns(sample: float, rate: int) -> int:
     return round(sample * NS / rate)
 
 
-def _build(params: Audio, seed: int) -> PayloadSource:
-    return _labelled(params, seed, ())
-
-
-def _labelled(params: Audio, seed: int, keys: Collection[str]) -> PayloadSource:
+def _labelled(params: Audio, seed: int, keys: Collection[str] = ()) -> PayloadSource:
     seed = child(seed, "audio")
     errors: list[str] = []
     if keys and params.manifest is None:
@@ -360,6 +354,6 @@ SOURCE = Source(
     name="audio",
     summary="Speech with its transcript and its true ends: recordings, or synthetic tone speech.",
     params=Audio,
-    build=_build,
+    build=_labelled,
     labelled=_labelled,
 )

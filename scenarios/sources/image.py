@@ -5,12 +5,10 @@ int, "height": int}``. Numbers are numpy arrays, BYTES a list of one file a pict
 defaults (JPEG as BYTES), over JSON ``tensor: BASE64``.
 """
 
-from __future__ import annotations
-
 import base64
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +68,7 @@ class Images(BaseModel):
     batch: int | None = Field(default=1, ge=1, le=1024, description="Pictures a sample; null: one, without that axis.")
 
     @model_validator(mode="after")
-    def _possible(self) -> Images:
+    def _possible(self) -> Self:
         if self.width * self.height * 3 * (self.batch or 1) > MAX_ELEMENTS:
             raise ValueError(f"a sample would have more than {MAX_ELEMENTS:,} numbers. Lower width, height or batch")
         return self

@@ -36,11 +36,7 @@ class JsonLines(BaseModel):
     count: int | None = Field(default=None, ge=1, description="Use only the first so many.")
 
 
-def _build(params: JsonLines, seed: int) -> PayloadFile:
-    return _labelled(params, seed, ())
-
-
-def _labelled(params: JsonLines, seed: int, keys: Collection[str]) -> PayloadFile:
+def _labelled(params: JsonLines, seed: int, keys: Collection[str] = ()) -> PayloadFile:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
@@ -115,7 +111,7 @@ SOURCE = Source(
     name="jsonl",
     summary="Your own samples: a JSON Lines file of prompts, chats or data.",
     params=JsonLines,
-    build=_build,
+    build=_labelled,
     labelled=_labelled,
     sample_file='{"prompt": "What is a load line?", "max_output_tokens": 32}\n',
 )

@@ -51,11 +51,7 @@ class ShareGpt(BaseModel):
     tokens_per_word: float = Field(default=1.3, gt=0.1, le=20, description="Of the endpoint's tokenizer, about.")
 
 
-def _build(params: ShareGpt, seed: int) -> PayloadFile:
-    return _labelled(params, seed, ())
-
-
-def _labelled(params: ShareGpt, seed: int, keys: Collection[str]) -> PayloadFile:
+def _labelled(params: ShareGpt, seed: int, keys: Collection[str] = ()) -> PayloadFile:
     path = Path(params.path)
     problem = missing(path, "source.path")
     if problem:
@@ -199,7 +195,7 @@ SOURCE = Source(
     name="sharegpt",
     summary="Recorded conversations in the ShareGPT format: first question, recorded answer's length.",
     params=ShareGpt,
-    build=_build,
+    build=_labelled,
     labelled=_labelled,
     sample_file='[{"id": "1", "conversations": [{"from": "human", "value": "What is a load line, please?"},'
     ' {"from": "gpt", "value": "A mark on a hull that shows how deep she may lie."}]}]\n',

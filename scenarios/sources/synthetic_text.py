@@ -8,11 +8,9 @@ The number of tokens is approximate, because the endpoint's tokenizer is not kno
 where lengths are exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from operator import not_
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -57,7 +55,7 @@ class SyntheticText(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> SyntheticText:
+    def _agree(self) -> Self:
         sharing = [name for name in ("shared", "shared_prefix_tokens", "repeat") if getattr(self, name)]
         if self.bust and sharing:
             raise ValueError(f"bust lets no two prompts begin alike, and {sharing[0]} does. Keep one of them")

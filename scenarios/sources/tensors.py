@@ -4,11 +4,9 @@
 order. The 16-bit floats are not offered: the protocol has no JSON form for them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -37,7 +35,7 @@ class Tensor(BaseModel):
     max: float | None = Field(default=None, description="Largest value; default 1 for floats, 100 for whole numbers.")
 
     @model_validator(mode="after")
-    def _possible(self) -> Tensor:
+    def _possible(self) -> Self:
         if any(size < 1 for size in self.shape):
             raise ValueError(f"shape {list(self.shape)} has a size below 1. Give real sizes, -1 is not known here")
         if math.prod(self.shape) > MAX_ELEMENTS:
@@ -71,7 +69,7 @@ class Tensors(BaseModel):
     count: int = Field(default=64, ge=1, le=1_000_000, description="How many different samples.")
 
     @model_validator(mode="after")
-    def _one_of_each(self) -> Tensors:
+    def _one_of_each(self) -> Self:
         names = [tensor.name for tensor in self.inputs]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -115,8 +113,9 @@ def _values(tensor: Tensor, rng: np.random.Generator, n: int) -> list[Any]:
     return list(rng.integers(int(low), int(high), n, endpoint=True, dtype=tensor.datatype.lower()).tolist())
 
 
-def _build(params: Tensors, seed: int) -> _Samples:
-    return _Samples(params, child(seed, "tensors"))
-
-
-SOURCE = Source(name="tensors", summary="Seeded random tensors for KServe v2 endpoints.", params=Tensors, build=_build)
+SOURCE = Source(
+    name="tensors",
+    summary="Seeded random tensors for KServe v2 endpoints.",
+    params=Tensors,
+    build=lambda params, seed: _Samples(params, child(seed, "tensors")),
+)

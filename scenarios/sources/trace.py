@@ -8,8 +8,6 @@ as many. Sample i + n k, of a trace of n rows, is copy k of row i: as long, with
 ``share_depth`` tokens. A row that has its own words is sent with them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from operator import not_
 from pathlib import Path

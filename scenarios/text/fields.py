@@ -9,7 +9,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,13 +92,18 @@ def sampled(keep: str) -> Fraction | None:
     return share if match else None
 
 
-def _known(keep: str) -> str:
-    sampled(keep)
-    return keep
+def refused_by(check: Callable[[str], object]) -> AfterValidator:
+    """Keeps a text as it is written, unless ``check`` raises ValueError for it."""
+
+    def kept(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(kept)
 
 
 #: A pydantic field that says of which requests chunk times and answers stay.
-Keep = Annotated[str, AfterValidator(_known)]
+Keep = Annotated[str, refused_by(sampled)]
 
 
 #: How compressed files begin; no text does.

@@ -10,26 +10,16 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator
 
+from plimsoll.scenarios.text.fields import refused_by
+
 #: Where a value stands: three places of an answer, and the data set that payloads come from.
 Origin = Literal["header", "trailer", "body", "source"]
 MOST = 16
 #: Names that rows have by themselves, or that Plimsoll gives.
 RESERVED = frozenset(
     (
-        *(
-            "class",
-            "session",
-            "turn",
-            "attempt",
-            "arm",
-            "phase",
-            "slice",
-            "worker",
-            "agent",
-            "region",
-            "status",
-            "code",
-        ),
+        *("class", "session", "turn", "attempt", "arm", "phase", "slice", "worker"),
+        *("agent", "region", "status", "code"),
         *("prompt_tokens", "output_tokens", "admitted", "refused", "ideal_cached_tokens"),
         *("tries", "hedge", "hedges", "wasted_tokens", "degraded"),
         *("barge_in", "barge_in_stop", "overlap", "talked_over"),
@@ -80,11 +70,6 @@ def _named(name: str) -> str:
     return name
 
 
-def _placed(text: str) -> str:
-    origin_of(text)
-    return text
-
-
 def fallback_of(text: str) -> tuple[str, str]:
     """Where an answer says that it is degraded, and the value that says so; "": any but 0 and false. Raises
     ValueError.
@@ -95,13 +80,8 @@ def fallback_of(text: str) -> tuple[str, str]:
     return place, value
 
 
-def _fallback(text: str) -> str:
-    fallback_of(text)
-    return text
-
-
 #: A pydantic field that says how degraded answers are told.
-Fallback = Annotated[str, AfterValidator(_fallback)]
+Fallback = Annotated[str, refused_by(fallback_of)]
 
 
 def _few(labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -112,11 +92,7 @@ def _few(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 #: A pydantic field of labels by name.
 Labels = Annotated[
-    dict[
-        Annotated[str, AfterValidator(_named)],
-        Annotated[str, AfterValidator(_placed)],
-    ],
-    AfterValidator(_few),
+    dict[Annotated[str, AfterValidator(_named)], Annotated[str, refused_by(origin_of)]], AfterValidator(_few)
 ]
 
 

@@ -48,9 +48,8 @@ class Place:
     def at(self, loc: Loc) -> str:
         path = ""
         loc = loc if loc and loc[0] in self.above else (*self.below, *loc)
-        keys = tuple(
-            part for part in loc if isinstance(part, int) or not part.startswith(("<", "[key]"))
-        )  # those are a union's branch, and a mapping's key itself
+        # What begins so is a union's branch, and a mapping's key itself.
+        keys = tuple(part for part in loc if isinstance(part, int) or not part.startswith(("<", "[key]")))
         for part in keys:
             if isinstance(part, int):
                 path += f"[{part}]"

@@ -23,6 +23,7 @@ from plimsoll.slo.objectives.goodput import Goodput, against, goodput, throughpu
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.selector import selected
 from plimsoll.slo.records.records import FloatArray, Records
+from plimsoll.slo.server.beside import of_side
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.confidence import clopper_pearson
 from plimsoll.slo.statistics.distribution import nearest, quantile
@@ -39,6 +40,7 @@ PROFILE_Q: tuple[float, ...] = tuple(
     )
 )
 _NO_PROFILES: Mapping[str, tuple[float, ...]] = MappingProxyType({})
+_NO_FIGURES: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class RunSample:
     None. ``plan``: fingerprint of the schedule, "" when unknown. ``requests``, ``failed``: of the measured phase,
     which took ``span_ns`` (0: unknown).
     ``profiles``: by indicator, its value at each of ``PROFILE_Q`` (NaN where the run is too short for it).
+    ``server``: what its server said of itself (``plimsoll.slo.server.beside``).
     """
 
     run: str
@@ -77,6 +80,7 @@ class RunSample:
     failed: int = 0
     profiles: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: _NO_PROFILES)
     span_ns: int = 0
+    server: Mapping[str, float] = field(default_factory=lambda: _NO_FIGURES)
 
     @property
     def valid(self) -> bool:
@@ -138,6 +142,7 @@ def sample(
         failed=int(np.count_nonzero(records.in_measure & ~records.ok)),
         span_ns=good.span_ns,
         profiles=MappingProxyType(profiles),
+        server=_NO_FIGURES if side is None else MappingProxyType(of_side(side)),
     )
 
 

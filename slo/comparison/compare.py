@@ -6,8 +6,6 @@ say how many are needed. No candidate gets a better outcome by being slower or f
 pairwise differences that only rise then. docs/evidence/compare-statistics.md has the reasons.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

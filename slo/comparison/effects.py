@@ -4,8 +4,6 @@ A request that failed is infinitely slow, so a value may be infinite; infinite a
 against every claim. All quantities that are tested together share out the error, so that their intervals hold together.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

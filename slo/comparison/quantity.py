@@ -35,12 +35,8 @@ STREAMED = ("p50(ttft)", "p99(ttft)", "p99(tpot)", "p99(latency)", "rate(output_
 WHOLE = ("p50(latency)", "p99(latency)", "rate(ok)", "ratio(error)")
 #: Of live speech and of speech that is made: a latency is mostly playing time there.
 SPOKEN = (
-    "p50(first_partial)",
-    "p99(first_partial)",
-    "p50(finalization)",
-    "p99(finalization)",
-    "mean(wer)",
-    "ratio(error)",
+    *("p50(first_partial)", "p99(first_partial)", "p50(finalization)", "p99(finalization)"),
+    *("mean(wer)", "ratio(error)"),
 )
 HEARD = ("p50(first_audio_perceived)", "p99(first_audio_perceived)", "mean(stall_ratio)", "rate(ok)", "ratio(error)")
 
@@ -125,6 +121,10 @@ def _of_server(text: str, statistic: str, name: str, tolerance: float | None, wh
         unit, better = of_server(statistic, name)
     except ObjectiveError as error:
         raise QuantityError([f"{text!r}: {error}"]) from None
+    if statistic == "slope":
+        raise QuantityError(
+            [f"{text!r}: slopes are judged and not compared. Write an objective: {statistic}({name}) <= 10MiB/h"]
+        )
     if where:
         raise QuantityError([f"{text!r}: {name} is of the server and of no rows. Leave {selector.text(where)} out"])
     return Quantity(statistic, name, None, better or "lower", unit, tolerance)

@@ -6,8 +6,6 @@ size may be asked to pass a second bound, for unequal spreads. docs/evidence/com
 the bootstrap don't do. Also Fisher's exact test and Benjamini-Hochberg's adjustment; nothing here knows of runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ told apart" does not hand on, so ``last`` says how far down an arm could as well
 arms that stand in different tiers without being told apart.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

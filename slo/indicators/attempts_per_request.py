@@ -4,16 +4,7 @@ One that got no connection counts. Missing where the client has no habits. Its m
 30 % more than users asked for.
 """
 
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    tries = records.label("tries")
-    return tries.astype(np.float64), tries >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="attempts_per_request",
@@ -25,6 +16,6 @@ INDICATOR = Indicator(
     formula="tries",
     source="Site Reliability Engineering, ch. 22, retries and cascading failures",
     summary="attempts made for one request",
-    compute=_compute,
+    compute=said_by("tries"),
     on_failure=OnFailure.AS_IS,
 )

@@ -7,8 +7,6 @@ invalid. A failed session has the frames that it sent. What the endpoint did not
 Source: Plimsoll's own health check.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, OnFailure

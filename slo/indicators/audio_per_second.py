@@ -6,8 +6,6 @@ any is outside, and so is a session that has to listen first (see ``voice_to_voi
 More is better: write ``p5(audio_per_second) >= 1.2``. Source: the inverse of the generation RTF of text to speech.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

@@ -5,18 +5,7 @@ has its set-up time if it got that far and otherwise none: failures to connect s
 curl's time_connect and time_appconnect.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    took = records["connect_ns"]
-    return took.astype(np.float64), took >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="connect",
@@ -27,7 +16,7 @@ INDICATOR = Indicator(
     formula="connect",
     source="curl's time_connect and time_appconnect",
     summary="set-up time of the connection, for requests that opened one",
-    compute=_compute,
+    compute=said_by("connect_ns"),
     on_failure=OnFailure.AS_IS,
     outside=lambda records: records["connect_ns"] < 0,
 )

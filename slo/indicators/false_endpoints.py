@@ -6,8 +6,6 @@ satisfy a limit on a single request. Only for audio sent at 1x. A failed request
 rate (false cut-in rate) of endpointers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

@@ -6,8 +6,6 @@ as +inf where others did, and so does a failed request. Source: FTTS of Picovoic
 last text.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator, between
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 

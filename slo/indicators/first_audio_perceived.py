@@ -6,8 +6,6 @@ of silence ranks as +inf where others were heard, and so does a failed request. 
 silence).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

@@ -6,8 +6,6 @@ of three finals or more that is an upper bound, because records keep the first a
 Artificial Analysis (first final after the end of speech).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

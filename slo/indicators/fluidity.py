@@ -7,8 +7,6 @@ with other deadlines, are in the report under ``peers``. A chunk of several toke
 request ranks as 0. More is better: write ``p5(fluidity) >= 0.9``. Source: Etalon (fluidity index).
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics import deadlines
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records

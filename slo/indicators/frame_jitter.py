@@ -8,17 +8,15 @@ with a frame interval (``multi_stream`` with ``frame_interval``) have it. Source
 successive packets), RFC 3550 section 6.4.1 (D(i, j), there smoothed; here each value counts).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.queries import deadlines, each, none, together
+from plimsoll.slo.records.queries import each, framed, none, together
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    if not bool((deadlines(records) >= 0).any()):
+    if not framed(records):
         return none(records)
     found = together(records)
     lost = np.isinf(found.latency)
@@ -32,9 +30,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 def _first(records: Records) -> BoolArray:
     """The first frame has none before it."""
-    if not bool((deadlines(records) >= 0).any()):
-        return np.zeros(len(records), np.bool_)
-    return ~_compute(records)[1]
+    return ~_compute(records)[1] if framed(records) else np.zeros(len(records), np.bool_)
 
 
 INDICATOR = Indicator(

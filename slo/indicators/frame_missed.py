@@ -8,22 +8,8 @@ frames, with exact bounds; ``max(frame_missed) <= 0`` allows none. Only runs wit
 hard and firm deadlines of periodic tasks (Liu and Layland 1973: the deadline of a request is the next one's arrival).
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.queries import deadlines, each, none, together
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    if not bool((deadlines(records) >= 0).any()):
-        return none(records)
-    found = together(records)
-    missed = (found.latency > found.deadline_ns).astype(np.float64)
-    return each(found, missed, found.frames)
-
+from plimsoll.slo.records.queries import of_frames
 
 INDICATOR = Indicator(
     name="frame_missed",
@@ -34,6 +20,6 @@ INDICATOR = Indicator(
     formula="1 if max over samples of done > due + frame_deadline, or a sample failed; else 0",
     source="Liu and Layland 1973, deadlines of periodic requests",
     summary="whether a frame's answers were not all there by its deadline",
-    compute=_compute,
+    compute=of_frames(lambda found: found.latency > found.deadline_ns),
     on_failure=OnFailure.AS_IS,
 )

@@ -7,19 +7,14 @@ frame has its real value. Frames that the scenario cancelled count, those of the
 interval have it. Source: Plimsoll's own; the number in the system seen by an arrival, of queueing theory.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.queries import deadlines, each, none, together
-from plimsoll.slo.records.records import BoolArray, FloatArray, Phase, Records
+from plimsoll.slo.records.queries import Queries, of_frames
+from plimsoll.slo.records.records import FloatArray, Phase
 
 
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    if not bool((deadlines(records) >= 0).any()):
-        return none(records)
-    found = together(records)
+def _earlier(found: Queries) -> FloatArray:
     values = np.zeros(len(found.first))
     for early in (True, False):
         own = np.flatnonzero((found.phase == Phase.WARMUP) == early)
@@ -27,7 +22,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
         # Nothing is over before it is due, so all that is over by now is among the earlier ones.
         over = np.searchsorted(np.sort(found.over[own]), due, side="right")
         values[own] = np.maximum(np.searchsorted(np.sort(due), due, side="left") - over, 0)
-    return each(found, values, found.frames)
+    return values
 
 
 INDICATOR = Indicator(
@@ -39,6 +34,6 @@ INDICATOR = Indicator(
     formula="number of earlier frames with a sample not over at this frame's due",
     source="the number in the system that an arrival sees, of queueing theory",
     summary="earlier frames still in flight when a frame was due",
-    compute=_compute,
+    compute=of_frames(_earlier),
     on_failure=OnFailure.AS_IS,
 )

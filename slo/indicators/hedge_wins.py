@@ -3,16 +3,7 @@
 Missing where the client does not hedge.
 """
 
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator, OnFailure
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    hedge = records.label("hedge")
-    return hedge.astype(np.float64), hedge >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, said_by
 
 INDICATOR = Indicator(
     name="hedge_wins",
@@ -24,6 +15,6 @@ INDICATOR = Indicator(
     formula="1 if the attempt that answered was a hedge, else 0",
     source="Dean and Barroso, The Tail at Scale, CACM 56(2), 2013",
     summary="whether a hedge answered the request",
-    compute=_compute,
+    compute=said_by("hedge"),
     on_failure=OnFailure.AS_IS,
 )

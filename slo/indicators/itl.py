@@ -8,8 +8,6 @@ transcripts or audio: outside. A failed request contributes the gaps it had, and
 of the run has more, at least one: what never came never comes. Source: vLLM bench (inter-token latency).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, gap_rows

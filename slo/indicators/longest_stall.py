@@ -5,19 +5,8 @@ answer without audio is missing and satisfies a limit on a single request. A fai
 vLLM-Omni (audio continuity, with 100 ms as its limit).
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.speech import playback
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    played = playback(records)
-    return played.longest_ns.astype(np.float64), played.valid
-
+from plimsoll.slo.metrics.speech import no_audio, playing
 
 INDICATOR = Indicator(
     name="longest_stall",
@@ -28,6 +17,6 @@ INDICATOR = Indicator(
     formula="max over chunks of arrival - when it was needed",
     source="vLLM-Omni (audio continuity)",
     summary="longest break in the audio as a listener hears it",
-    compute=_compute,
-    outside=lambda records: ~playback(records).valid,
+    compute=playing(lambda played: played.longest_ns),
+    outside=no_audio,
 )

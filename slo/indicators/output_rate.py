@@ -6,8 +6,6 @@ better, so the tail that hurts is the low one: write ``p5(output_rate) >= 20/s``
 (per-request output throughput), from the due time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, between

@@ -4,18 +4,7 @@ From the server's usage block where it gave one, otherwise counted as ``tokens_f
 delivered 0; a success whose count is unknown is missing. Source: OpenAI's usage.completion_tokens.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
-from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    n_out = records["n_out"]
-    return n_out.astype(np.float64), n_out >= 0
-
+from plimsoll.slo.metrics.indicator import Indicator, said_by
 
 INDICATOR = Indicator(
     name="output_tokens",
@@ -28,5 +17,5 @@ INDICATOR = Indicator(
     formula="n_out",
     source="OpenAI API, usage.completion_tokens",
     summary="tokens of output per request",
-    compute=_compute,
+    compute=said_by("n_out"),
 )

@@ -6,18 +6,8 @@ words is missing and satisfies a limit on a single request. A failed request ran
 incremental recognition (edit overhead), per reference word.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    revised, words = records["n_revised"], records["words"]
-    return revised / np.maximum(words, 1), np.asarray((revised >= 0) & (words > 0))
-
+from plimsoll.slo.metrics.speech import per_word
 
 INDICATOR = Indicator(
     name="partial_churn",
@@ -29,6 +19,6 @@ INDICATOR = Indicator(
     formula="revised words / words of the reference",
     source="stability of incremental recognition (edit overhead)",
     summary="how much of the shown transcript was rewritten",
-    compute=_compute,
+    compute=per_word("n_revised"),
     outside=lambda records: (records["n_revised"] < 0) | (records["words"] <= 0),
 )

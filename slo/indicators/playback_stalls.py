@@ -5,19 +5,8 @@ Of the simulation behind ``stall_ratio``. A promise that answers play without a 
 ranks as +inf. Source: buffer underruns of media players.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.speech import playback
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    played = playback(records)
-    return played.underruns.astype(np.float64), played.valid
-
+from plimsoll.slo.metrics.speech import no_audio, playing
 
 INDICATOR = Indicator(
     name="playback_stalls",
@@ -29,6 +18,6 @@ INDICATOR = Indicator(
     formula="chunks more than 20 ms later than they were needed",
     source="buffer underruns of media players",
     summary="how often the audio broke off for a listener",
-    compute=_compute,
-    outside=lambda records: ~playback(records).valid,
+    compute=playing(lambda played: played.underruns),
+    outside=no_audio,
 )

@@ -8,21 +8,8 @@ single samples and a run of one single query (``offline``) have no such value. S
 (the latency of a query is that of its last sample).
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.queries import applies, each, none, together
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    if not applies(records):
-        return none(records)
-    found = together(records)
-    return each(found, found.latency, np.ones(len(found.first), np.bool_))
-
+from plimsoll.slo.records.queries import of_queries
 
 INDICATOR = Indicator(
     name="query_latency",
@@ -33,5 +20,5 @@ INDICATOR = Indicator(
     from_due=True,
     source="MLPerf LoadGen, MultiStream: a query is done when its last sample is",
     summary="from when a query of several samples was due to the end of its slowest sample",
-    compute=_compute,
+    compute=of_queries(lambda found: found.latency),
 )

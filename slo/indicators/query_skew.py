@@ -5,22 +5,16 @@ network's. For a consumer that joins them it is the time it holds the early ones
 as +inf. Runs of single samples have none. Source: RFC 5481 section 3 (a spread of delays over one set, as a range).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.queries import applies, each, none, together
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
+from plimsoll.slo.records.queries import Queries, of_queries
+from plimsoll.slo.records.records import FloatArray
 
 
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    if not applies(records):
-        return none(records)
-    found = together(records)
+def _spread(found: Queries) -> FloatArray:
     lost = np.isinf(found.last_done)
-    spread = np.where(lost, np.inf, np.where(lost, 0.0, found.last_done) - np.where(lost, 0.0, found.first_done))
-    return each(found, spread, np.ones(len(spread), np.bool_))
+    return np.where(lost, np.inf, np.where(lost, 0.0, found.last_done) - np.where(lost, 0.0, found.first_done))
 
 
 INDICATOR = Indicator(
@@ -31,5 +25,5 @@ INDICATOR = Indicator(
     formula="max over samples of done - min over samples of done",
     source="RFC 5481, the range of a set of delays, here over the samples of one query",
     summary="from the end of a query's first sample to the end of its last",
-    compute=_compute,
+    compute=of_queries(_spread),
 )

@@ -6,19 +6,8 @@ reasoning is read like the answer. A whole answer in one chunk has 0. An answer 
 a limit on a single request. A failed request ranks as +inf. Source: ours, after smooth goodput.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
-from plimsoll.slo.metrics.deadlines import reading
+from plimsoll.slo.metrics.deadlines import read_along
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    met = reading(records)
-    return met.waited_ns.astype(np.float64), met.valid
-
 
 INDICATOR = Indicator(
     name="reader_idle",
@@ -27,6 +16,6 @@ INDICATOR = Indicator(
     formula="sum of max(0, token i - when token i - 1 was read)",
     source="ours, after smooth goodput (arXiv 2410.14257); 100 ms a token",
     summary="time that someone reading along spent waiting for the next token",
-    compute=_compute,
+    compute=read_along(lambda met: met.waited_ns),
     outside=lambda records: records["n_out"] == 0,
 )

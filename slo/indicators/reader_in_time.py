@@ -5,17 +5,8 @@ is missing and satisfies a limit on a single request. A failed request ranks as 
 ``p5(reader_in_time) >= 0.99``. Source: ours, after smooth goodput.
 """
 
-from __future__ import annotations
-
-from plimsoll.slo.metrics.deadlines import reading, share_on_time
+from plimsoll.slo.metrics.deadlines import read_along, share_on_time
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    met = reading(records)
-    return share_on_time(met), met.valid
-
 
 INDICATOR = Indicator(
     name="reader_in_time",
@@ -26,6 +17,6 @@ INDICATOR = Indicator(
     formula="1 - stalls / tokens",
     source="ours, after smooth goodput (arXiv 2410.14257); 100 ms a token",
     summary="share of an answer's tokens that were there when someone reading along wanted them",
-    compute=_compute,
+    compute=read_along(share_on_time),
     outside=lambda records: records["n_out"] == 0,
 )

@@ -4,19 +4,8 @@ The same reader as in ``reader_idle``, which says for how long. An answer withou
 limit on a single request. A failed request ranks as +inf. Source: ours, after smooth goodput.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
-from plimsoll.slo.metrics.deadlines import reading
+from plimsoll.slo.metrics.deadlines import read_along
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    met = reading(records)
-    return met.late.astype(np.float64), met.valid
-
 
 INDICATOR = Indicator(
     name="reader_stalls",
@@ -26,6 +15,6 @@ INDICATOR = Indicator(
     formula="tokens i with token i later than token i - 1 was read",
     source="ours, after smooth goodput (arXiv 2410.14257); 100 ms a token",
     summary="how often someone reading along had to wait for the next token",
-    compute=_compute,
+    compute=read_along(lambda met: met.late),
     outside=lambda records: records["n_out"] == 0,
 )

@@ -7,8 +7,6 @@ in it, to the last final transcript, or the end where there is none. Some tools 
 that is ``rtfx`` here. A failed request ranks as +inf. Source: the real-time factor of batch recognition.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

@@ -6,8 +6,6 @@ and the endpoint's total is the report's audio seconds per second, which some to
 0. More is better, so promise the low tail: ``p5(rtfx) >= 20``. Source: the Open ASR Leaderboard (RTFx), of one request.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

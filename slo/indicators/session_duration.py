@@ -6,8 +6,6 @@ them. Only runs of kind ``sessions`` have it. Source: the session as the unit of
 arrival process (Schroeder, Wierman, Harchol-Balter 2006, "partly-open" systems).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator

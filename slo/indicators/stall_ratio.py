@@ -7,17 +7,8 @@ satisfies a limit on a single request. A failed request ranks as +inf. Source: t
 speech.
 """
 
-from __future__ import annotations
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.speech import playback
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    played = playback(records)
-    return played.stall_ratio, played.valid
-
+from plimsoll.slo.metrics.speech import no_audio, playing
 
 INDICATOR = Indicator(
     name="stall_ratio",
@@ -29,6 +20,6 @@ INDICATOR = Indicator(
     formula="stalled / (audio + stalled), 1x from the first chunk, 20 ms tolerated",
     source="stall ratio of media players",
     summary="share of the playing time that a listener heard nothing because audio was late",
-    compute=_compute,
-    outside=lambda records: ~playback(records).valid,
+    compute=playing(lambda played: played.stall_ratio),
+    outside=no_audio,
 )

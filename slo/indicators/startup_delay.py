@@ -6,19 +6,8 @@ without audio is missing and satisfies a limit on a single request. A failed req
 delay of media players.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.speech import playback
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    played = playback(records)
-    return played.required_ns.astype(np.float64), played.valid
-
+from plimsoll.slo.metrics.speech import no_audio, playing
 
 INDICATOR = Indicator(
     name="startup_delay",
@@ -29,6 +18,6 @@ INDICATOR = Indicator(
     formula="max(0, chunk[i] - chunk[0] - audio before chunk i)",
     source="start-up delay of media players",
     summary="smallest delay at the start with which the audio plays without a break",
-    compute=_compute,
-    outside=lambda records: ~playback(records).valid,
+    compute=playing(lambda played: played.required_ns),
+    outside=no_audio,
 )

@@ -6,8 +6,6 @@ whole answer in one chunk has a TPOT of 0: read it together with ``ttft``. Where
 an estimate. A failed request ranks as +inf. Source: MLPerf LoadGen's token mode.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, between

@@ -7,8 +7,6 @@ without a cursor is missing, and satisfies a limit on a single request. A failed
 many as the longest session has more. Source: Deepgram's streaming latency (audio cursor less transcript cursor).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, entry_rows

@@ -8,18 +8,8 @@ report; rates under two normalisers are two different numbers. A request whose r
 failed request ranks as +inf. Source: word error rate, NIST.
 """
 
-from __future__ import annotations
-
-import numpy as np
-
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.records.records import BoolArray, FloatArray, Records
-
-
-def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    errors, words = records["word_errors"], records["words"]
-    return errors / np.maximum(words, 1), np.asarray((errors >= 0) & (words > 0))
-
+from plimsoll.slo.metrics.speech import per_word
 
 INDICATOR = Indicator(
     name="wer",
@@ -31,6 +21,6 @@ INDICATOR = Indicator(
     formula="word_errors / words",
     source="NIST (word error rate), per utterance",
     summary="word errors per word of the reference, of one request",
-    compute=_compute,
+    compute=per_word("word_errors"),
     outside=lambda records: records["words"] <= 0,
 )

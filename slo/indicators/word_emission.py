@@ -9,8 +9,6 @@ one request depend on each other, so a verdict cuts them by requests. Source: em
 the stable variant.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Indicator, entry_rows

@@ -8,12 +8,13 @@ the means of their stages are shown. It refuses to blame: what no stage explains
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.metrics.stages import parent, parse
+from plimsoll.slo.metrics.stages import longest, parent, parse
 from plimsoll.slo.records.records import IntArray, Records
 
 PERCENTILES = (50.0, 99.0)
@@ -80,7 +81,8 @@ def around(latency: IntArray, percentile: float) -> IntArray:
 
 
 def _band(records: Records, rows: IntArray, percentile: float) -> Band:
-    parsed = [parse(records.timings[i]) for i in records["server_timing"][rows].tolist()]
+    told = zip(records["server_timing"][rows].tolist(), longest(records.select(rows)).tolist(), strict=True)
+    parsed = [{name: ns for name, ns in parse(records.timings[i]).items() if ns <= most} for i, most in told]
     stages = {name: round(sum(one.get(name, 0) for one in parsed) / len(parsed)) for name in _names(parsed)}
     latency = _mean(records["done_ns"][rows] - records["due_ns"][rows])
     sent = records["sent_ns"][rows]
@@ -99,6 +101,12 @@ def _names(parsed: Sequence[dict[str, int]]) -> list[str]:
     by_place = sorted(common, key=lambda name: (sum(seen[name]) / len(seen[name]), name))
     wholes = [name for name in by_place if not _is_part(name, common)]
     return [name for whole in wholes for name in by_place if name == whole or name.startswith(f"{whole}.")]
+
+
+def wholes(records: Records) -> list[str]:
+    """The stages that most texts name and that are no part of another one, at most ``MAX_STAGES``."""
+    said = Counter(name for text in records.timings for name in parse(text))
+    return [name for name, _ in said.most_common(MAX_STAGES) if not _is_part(name, said)]
 
 
 def _is_part(stage: str, names: Container[str]) -> bool:

@@ -10,15 +10,13 @@ evenly, chunk j after floor(j * tokens / chunks) of them, and a chunk to bring a
 Nothing is judged here, and no status is looked at.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from plimsoll.slo.metrics.speech import sounds
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.records.records import BoolArray, Compute, FloatArray, IntArray, Records
 
 #: Chunks and rows looked at together: what fits in a processor's cache several times over. A search takes more of them.
 SLAB = 1 << 17
@@ -348,6 +346,16 @@ PACE_NS = 100_000_000
 def reading(records: Records, pace_ns: int = PACE_NS) -> Met:
     """A reader of every record: ``waited_ns`` is his idle time, ``late`` his stalls."""
     return against(records, first_chunk(records), 0, pace_ns, tokens_of(records))
+
+
+def read_along(value: Callable[[Met], FloatArray | IntArray]) -> Compute:
+    """A metric's ``compute``, of what someone met who read the answer along."""
+
+    def compute(records: Records) -> tuple[FloatArray, BoolArray]:
+        met = reading(records)
+        return value(met).astype(np.float64), met.valid
+
+    return compute
 
 
 def first_chunk(records: Records) -> IntArray:

@@ -69,11 +69,16 @@ class OnFailure(Enum):
     AS_IS = "its real value if it got that far, otherwise nothing"
 
 
+def counted(column: str) -> Callable[[Records], tuple[FloatArray, BoolArray]]:
+    """An indicator's ``compute``, of a column that counts; 0 and less: there was nothing to count."""
+    return lambda records: (records[column].astype(np.float64), records[column] > 0)
+
+
 def said_by(label: str) -> Callable[[Records], tuple[FloatArray, BoolArray]]:
-    """An indicator's ``compute``, of what a label of each row says; -1: nothing."""
+    """An indicator's ``compute``, of what a column or a label of each row says; -1: nothing."""
 
     def compute(records: Records) -> tuple[FloatArray, BoolArray]:
-        said = records.label(label)
+        said = records[label] if label in COLUMNS else records.label(label)
         return said.astype(np.float64), said >= 0
 
     return compute
@@ -86,7 +91,7 @@ class Indicator:
     ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``, and ``query``,
     where all rows of a query have its value) or one per entry of a list that each record has, records in order (the
     other scopes, see ``entry_rows``). It looks at no status; invalid entries are unspecified. ``needs`` names the
-    columns it reads (``chunk_ns`` for chunk arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a
+    columns it reads (``chunk_ns`` for chunk arrivals). ``worst`` is what a
     failure ranks as: +inf, or 0 where more is better. ``outside`` marks successful records that the definition does not
     cover; they satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought
     it, in a run where others did, ranks as the worst too, unless it is outside.
@@ -104,7 +109,7 @@ class Indicator:
     source: str
     summary: str
     compute: Callable[[Records], tuple[FloatArray, BoolArray]]
-    unit: Literal["ns", "per_s", "1"] = "ns"
+    unit: Literal["ns", "per_s", "1", "bytes"] = "ns"
     better: Literal["lower", "higher"] = "lower"
     scope: Scope = "request"
     on_failure: OnFailure = OnFailure.WORST
@@ -536,7 +541,7 @@ def _wrong(one: object, found: Mapping[str, Indicator]) -> str | None:
         return f"the name {_shown(one.name)} is none of small letters, digits and _; choose another one"
     if one.name in found:
         return f"{one.name} exists already; choose another name"
-    words = {"unit": ("ns", "per_s", "1"), "better": ("lower", "higher"), "scope": get_args(Scope)}
+    words = {"unit": ("ns", "per_s", "1", "bytes"), "better": ("lower", "higher"), "scope": get_args(Scope)}
     for field, known in {**words, "group": get_args(Group), "chart": get_args(Chart)}.items():
         if getattr(one, field) not in known:
             return f"the {field} of {one.name} is {getattr(one, field)!r}; choose one of {', '.join(map(repr, known))}"

@@ -4,8 +4,6 @@ A session lasts from when its first turn was due until its last answer ended. It
 succeeded, abandoned where that failed, and cut where the run ended first (the row is unsent or unfinished).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

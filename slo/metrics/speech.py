@@ -6,8 +6,7 @@ Every time counts on the timeline of the simulated microphone: sample s of the c
 counts from true speech is computed for it. No status is looked at and nothing is judged.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +17,7 @@ from plimsoll.slo.records.records import (
     PACE_EAGER,
     PACE_FILE,
     BoolArray,
+    Compute,
     FloatArray,
     IntArray,
     Records,
@@ -217,6 +217,31 @@ def playback(records: Records, prebuffer_ns: int = 0) -> Playback:
     """The audio of every record, played at 1x."""
     audio, offsets = _beside_chunks(records, "chunk_audio_ns", 0)
     return simulate(records.chunk_ns, audio, offsets, prebuffer_ns=prebuffer_ns)
+
+
+def playing(value: Callable[[Playback], FloatArray | IntArray]) -> Compute:
+    """A metric's ``compute``, of what a player of the audio met."""
+
+    def compute(records: Records) -> tuple[FloatArray, BoolArray]:
+        played = playback(records)
+        return value(played).astype(np.float64), played.valid
+
+    return compute
+
+
+def no_audio(records: Records) -> BoolArray:
+    """bool[n]: there was nothing to play."""
+    return ~playback(records).valid
+
+
+def per_word(counted: str) -> Compute:
+    """A metric's ``compute``: what a column counted, -1: nothing, for each word of the reference."""
+
+    def compute(records: Records) -> tuple[FloatArray, BoolArray]:
+        number, words = records[counted], records["words"]
+        return number / np.maximum(words, 1), np.asarray((number >= 0) & (words > 0))
+
+    return compute
 
 
 def last_audio_ns(records: Records) -> IntArray:

@@ -12,8 +12,6 @@ normaliser:
 The only importer of ``whisper_normalizer``, on first use. It refuses to guess a language, and it judges nothing.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -79,13 +77,9 @@ def _english() -> Callable[[str], str]:
     return made
 
 
+@lru_cache(maxsize=_KEPT)
 def words(text: str, name: str = "basic") -> tuple[str, ...]:
     """The normalised words of a text, kept for the next time it is asked about."""
-    return _words(text, name)
-
-
-@lru_cache(maxsize=_KEPT)
-def _words(text: str, name: str) -> tuple[str, ...]:
     return tuple(normaliser(name).apply(text).split())
 
 
@@ -95,8 +89,8 @@ def word_errors(reference: str, hypothesis: str, name: str = "basic") -> tuple[i
     Both texts are normalised; a reference without words has 0 of them, and every word heard in it is an error. Raises
     ``NormaliserError``.
     """
-    wanted = _words(reference, name)
-    return fewest_edits(wanted, _words(hypothesis, name)), len(wanted)
+    wanted = words(reference, name)
+    return fewest_edits(wanted, words(hypothesis, name)), len(wanted)
 
 
 def _basic(text: str) -> str:

@@ -11,8 +11,6 @@ and the alerts below say what would have fired. The intervals are for independen
 verdicts also count how bad ones cluster, so they can be less sure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ a slice, a composite several accounts. ``plimsoll.slo.objectives.budget`` turns 
 budgets and alerts; nothing is judged here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -243,17 +241,12 @@ def _account(
         bad, row = against(objective.indicator, records, good.good)
         due = np.maximum(along.in_order(records["due_ns"][row], row), 0)
         marked = along.in_order(bad, row).astype(np.float64)
-        return Account(
-            due,
-            marked,
-            allowed,
-            Fraction(1),
-            *(of_entries(objective, bad, row, good, along) if len(bad) else (None, None)),
-        )
-    known = evidence_of(objective, records, along)
-    if not isinstance(known, Evidence):
+        known = of_entries(objective, bad, row, good, along) if len(bad) else (None, None)
+        return Account(due, marked, allowed, Fraction(1), *known)
+    found = evidence_of(objective, records, along)
+    if not isinstance(found, Evidence):
         return Account(np.empty(0, np.int64), np.empty(0), allowed)
-    due = np.maximum(known.laid.in_order(records["due_ns"]), 0)
-    counts = known.laid.by_request([beyond(objective)])[0]
-    sizes = known.laid.size if known.laid.nested else None
-    return Account(due, counts, allowed, Fraction(1), known.seen, known.far, sizes)
+    due = np.maximum(found.laid.in_order(records["due_ns"]), 0)
+    counts = found.laid.by_request([beyond(objective)])[0]
+    sizes = found.laid.size if found.laid.nested else None
+    return Account(due, counts, allowed, Fraction(1), found.seen, found.far, sizes)

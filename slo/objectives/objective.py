@@ -11,11 +11,12 @@
                | ratio                                  of good, error, refused or retried requests, of
                                                         degraded answers, of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
-               | max | mean | min | rate                of what the server says of itself: server.queue,
-                                                        host.rss, gpu.power (rate: of its counters)
+               | max | mean | min | rate | slope        of what the server says of itself: server.queue,
+                                                        host.rss, gpu.power (rate: of its counters; slope: how fast
+                                                        host.rss, gpu.memory or server.queue grows)
                | accuracy                               of exact_match, token_match, top1 or wer, against references
     operator   = "<=" | "<" | ">=" | ">"
-    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | MHz | GHz]
+    threshold  = number [ns | us | ms | s | m | % | /s | kB | MB | GB | KiB | MiB | GiB | W | MHz | GHz | MiB/h]
     indicator  = name | "stage." name                    of docs/reference/metrics.md; of a stage that the server names
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
@@ -61,6 +62,9 @@ UNITS = MappingProxyType(
         "J": (Decimal(1), "J"),
         "MHz": (Decimal(10**6), "Hz"),
         "GHz": (Decimal(10**9), "Hz"),
+        **{f"{prefix}B/h": (Decimal(1000**power), "bytes/h") for power, prefix in enumerate(("", "k", "M", "G"))},
+        **{f"{prefix}iB/h": (Decimal(1024**power), "bytes/h") for power, prefix in enumerate(("K", "M", "G"), 1)},
+        "/h": (Decimal(1), "1/h"),
     }
 )
 Operator = Literal["<=", "<", ">=", ">"]
@@ -356,6 +360,10 @@ def of_server(statistic: str | None, name: str) -> tuple[str, Better]:
     """The base unit and the better direction of what the server says of itself. Raises ``ObjectiveError``."""
     about = NAMES[name]
     wanted = ("rate",) if about.counted else ("max", "mean", "min")
+    if about.better == "lower" and about.unit in ("bytes", "1"):
+        wanted = (*wanted, "slope")
+        if statistic == "slope":
+            return f"{about.unit}/h", about.better
     if statistic not in wanted:
         what = f"{statistic}({name}) is not known" if statistic else f"{name} is no limit on a single request"
         raise ObjectiveError(f"{what}; write {' or '.join(f'{one}({name})' for one in wanted)}")
@@ -385,7 +393,7 @@ def _threshold(number: str, unit: str, base: str, strict: bool = True) -> tuple[
     """``strict``: of a share of requests, of which no run shows all or nothing."""
     allowed = [written for written, (_, of) in UNITS.items() if of == base]
     if unit not in UNITS or UNITS[unit][1] != base:
-        own = {"ns": "ms", "ratio": "%", "per_s": "/s", "1": "", "bytes": "GiB", "Hz": "MHz"}
+        own = {"ns": "ms", "ratio": "%", "per_s": "/s", "1": "", "bytes": "GiB", "Hz": "MHz", "bytes/h": "MiB/h"}
         fix = number + own.get(base, base)
         what = f"unit {unit}" if unit else "a bare number"
         if base == "1":
@@ -562,6 +570,8 @@ def show(value: float, unit: str) -> str:
         return f"{value * 100:.6g} %"
     if unit == "per_s":
         return f"{value:.4g}/s"
+    if unit.endswith("/h"):
+        return f"{show(value, unit.removesuffix('/h'))}/h"
     for size, name in _SHOWN.get(unit, ()):
         if abs(value) >= size or size == 1:
             return f"{value / size:.4g} {name}"

@@ -7,8 +7,6 @@ judged as observed: no bound of a mean is both honest for heavy tails and monoto
 a FAIL into a PASS.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ PASS needs every one to pass, so a family makes a wrong PASS no likelier. FAIL n
 step-down first (1979): the chance that any kept promise is called broken stays below 1 - confidence.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -53,14 +51,9 @@ def _undecided(one: ObjectiveVerdict, objectives: int, times: int, alpha: float,
         f"{min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
     )
     needed = _needed(one, times, alpha)
+    needed_ns = round(needed / one.n * span_ns) if span_ns and one.n else None
     return replace(
-        one,
-        outcome="INCONCLUSIVE",
-        n_needed=needed,
-        needed_ns=round(needed / one.n * span_ns) if span_ns and one.n else None,
-        detail=detail,
-        by="",
-        among=objectives,
+        one, outcome="INCONCLUSIVE", n_needed=needed, needed_ns=needed_ns, detail=detail, by="", among=objectives
     )
 
 

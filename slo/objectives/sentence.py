@@ -197,6 +197,9 @@ def _fact(one: ObjectiveVerdict) -> str:
     seen = (
         _percent(one.observed) if one.unit == "ratio" and math.isfinite(one.observed) else show(one.observed, one.unit)
     )
+    if kind == "slope":
+        low, high = (show(bound, one.unit) for bound in one.interval)
+        return f"{seen}, between {low} and {high}, over {what}, {limit}{_undecided(one)}"
     return f"{seen} over {what}{_failed(one)}, {limit}"
 
 

@@ -4,8 +4,6 @@ All parts count their values in buckets once; who asks for a rank or a limit has
 few values are left in one, and gets those. Where everything stays, a question costs what it asks about.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

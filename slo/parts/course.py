@@ -5,8 +5,6 @@ requests were dealt to them. What neighbours share needs neighbours: requests du
 order. docs/evidence/statistics.md has how often such a verdict is wrong.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

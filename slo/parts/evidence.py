@@ -26,7 +26,7 @@ from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import Blocks, block_edges
 from plimsoll.slo.statistics.order import Entries
 from plimsoll.slo.statistics.share import Beyond, Course, Crowd, Series
-from plimsoll.slo.verdict.counts import Counts, ErrorCount, alike
+from plimsoll.slo.verdict.counts import SUMS, Counts, ErrorCount, alike
 
 T = TypeVar("T")
 
@@ -69,10 +69,7 @@ class Rows:
         found.sort(key=lambda one: (-one.count, Status[one.status], place.get(one.text, len(place))))
         errors = alike(found)
         statuses = told.named("+status/")
-        names = (
-            "measured", "ok", "failed", "warmup", "asked_exactly", "short_of_asked", "guessed_output", "planned_input"
-        )  # fmt: skip
-        numbers = {name: told.whole(f"+{name}") for name in names}
+        numbers = {name: told.whole(f"+{name}") for name in SUMS}
         return Counts(
             **numbers,
             by_status={status.name: statuses[status.name] for status in Status if statuses.get(status.name)},

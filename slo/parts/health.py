@@ -5,8 +5,6 @@ ones sent, clocks that agree. Parts of a Poisson process that is dealt by lot ar
 judged by themselves, and the one that is farthest off is shown. Lateness and rates are of all rows, exactly.
 """
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -5,8 +5,6 @@ bytes both ways. The judge is the same; only its evidence is asked for instead o
 says what is exact and what is estimated. Raises ValueError for what can't be judged without rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -28,7 +28,7 @@ from plimsoll.slo.validity import bracket, lateness
 from plimsoll.slo.validity.bracket import LowerEnd
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
-from plimsoll.slo.verdict.counts import count, errors_of, kinds_of, shape_of
+from plimsoll.slo.verdict.counts import SUMS, count, errors_of, kinds_of, shape_of
 
 #: Buckets of a histogram to each doubling of a value are 2^BITS, and values below 2^-UNDER in size share one.
 BITS, UNDER = 10, 20
@@ -172,12 +172,7 @@ def _tally(part: Part, asked: Question) -> Digest:
     found, good, done = count(records), goodput(records, part._objectives), throughput(records)
     rows = records.in_measure
     due, over = records["due_ns"][rows], records["done_ns"][rows]
-    arrays: dict[str, IntArray] = {
-        f"+{name}": _one(getattr(found, name))
-        for name in (
-            "measured", "ok", "failed", "warmup", "asked_exactly", "short_of_asked", "guessed_output", "planned_input"
-        )
-    }  # fmt: skip
+    arrays: dict[str, IntArray] = {f"+{name}": _one(getattr(found, name)) for name in SUMS}
     arrays |= {f"+status/{name}": _one(number) for name, number in found.by_status.items()}
     arrays |= {f"+text/{text}": _one(0) for text in records.errors[:MOST_TEXTS]}
     for one in errors_of(records, MOST_TEXTS):

@@ -7,8 +7,6 @@ defect (negative TPOT of one-token answers, an end-to-end estimate overwritten b
 section) this module gives what was meant. It formats nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -153,14 +151,13 @@ def limits_of(objectives: Sequence[object]) -> tuple[Limit, ...]:
         whole = int(bound // 1) if one.operator == "<=" else int(-(-bound // 1)) - 1  # times are whole nanoseconds
         new = Limit(one.indicator, one.quantile, whole)
         old = found.get(one.indicator)
-        if old is None or (new.quantile == _TAIL, new.quantile, -whole) > (
-            old.quantile == _TAIL,
-            old.quantile,
-            -old.limit_ns,
-        ):
-            found[one.indicator] = new
+        found[one.indicator] = new if old is None else max(old, new, key=_weight)
     tokens = tuple(found[name] for name in ("ttft", "tpot") if name in found)
     return tokens or tuple(found.values())
+
+
+def _weight(limit: Limit) -> tuple[bool, Fraction, int]:
+    return limit.quantile == _TAIL, limit.quantile, -limit.limit_ns
 
 
 def summarise(

@@ -5,8 +5,6 @@ only those that were in fact cancelled). ``Phase`` knows two phases; this is the
 whose status is CANCELLED was given up for another reason, and counts as the failure it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

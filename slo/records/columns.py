@@ -182,7 +182,6 @@ class Lists:
         return found[0], found[1]
 
     def select(self, rows: Rows) -> Lists:
-        """The lists of these rows."""
         return _Picked(self, rows)
 
 

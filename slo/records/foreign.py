@@ -4,8 +4,6 @@ It may say anything; it must not steer what shows it: no control character or es
 no workflow command of a CI system, no line or length of its own choice.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -5,17 +5,24 @@ the answer to a query is all of its samples. The rows of a query are those of on
 aggregates nothing over a run; the indicators of scope ``query`` are made of it.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from plimsoll.slo.records.columns import BLOCK
-from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, SessionTable, blank, span_of
+from plimsoll.slo.records.records import (
+    BoolArray,
+    Compute,
+    FloatArray,
+    IntArray,
+    Records,
+    SessionTable,
+    blank,
+    span_of,
+)
 
 _NEVER = np.inf
 
@@ -73,12 +80,17 @@ def with_deadline(records: Records, deadline_ns: int) -> Records:
     return replace(records, session=SessionTable(columns, session.ragged, session.slices))
 
 
+def framed(records: Records) -> bool:
+    """Whether any query is a frame, with a deadline."""
+    return bool((deadlines(records) >= 0).any())
+
+
 def applies(records: Records) -> bool:
     """Whether queries differ from samples here: some query has several samples, or frames have deadlines.
 
     A run of one single query (``offline``) is told by its samples.
     """
-    if bool((deadlines(records) >= 0).any()):
+    if framed(records):
         return True
     if span_of(records.columns["sample_ix"])[1] <= 0:
         return False
@@ -92,7 +104,6 @@ def representatives(records: Records) -> IntArray:
 
 
 def together(records: Records) -> Queries:
-    """The queries of these records."""
     query, phase, due = records["query_id"], records["phase"], records["due_ns"]
     order = _order(records)
     ordered, phases = (query, phase) if order is None else (query[order], phase[order])
@@ -154,6 +165,30 @@ def _rising(columns: Sequence[IntArray]) -> bool:
 def each(found: Queries, values: FloatArray, valid: BoolArray) -> tuple[FloatArray, BoolArray]:
     """Values of queries as values of rows: every row has its query's."""
     return values[found.of], (valid & found.known)[found.of]
+
+
+def of_queries(value: Callable[[Queries], FloatArray]) -> Compute:
+    """A metric's ``compute``, of a value that every query has; nothing where no query differs from its samples."""
+
+    def compute(records: Records) -> tuple[FloatArray, BoolArray]:
+        if not applies(records):
+            return none(records)
+        found = together(records)
+        return each(found, value(found), np.ones(len(found.first), np.bool_))
+
+    return compute
+
+
+def of_frames(value: Callable[[Queries], FloatArray | BoolArray]) -> Compute:
+    """A metric's ``compute``, of a value that every frame has; nothing in a run without frames."""
+
+    def compute(records: Records) -> tuple[FloatArray, BoolArray]:
+        if not framed(records):
+            return none(records)
+        found = together(records)
+        return each(found, value(found).astype(np.float64), found.frames)
+
+    return compute
 
 
 def none(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -29,6 +29,8 @@ SCHEMA_VERSION = 3
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
+#: What a metric is computed by: its values, and which of them there are.
+Compute = Callable[["Records"], tuple[FloatArray, BoolArray]]
 
 
 class Status(IntEnum):
@@ -248,16 +250,10 @@ class Records:
         picked = Rows.of(rows, len(self))
         if isinstance(picked.where, slice) and picked.count == len(self):
             return self
-        return Records(
-            Columns(tuple(self.columns), lambda name: picked.select(self.columns[name])),
-            None,
-            None,
-            self.errors,
-            self.timings,
-            None if self.session is None else self.session.select(picked),
-            self.chunks.select(picked),
-            None if self.labels is None else self.labels.select(picked),
-        )
+        columns = Columns(tuple(self.columns), lambda name: picked.select(self.columns[name]))
+        session = None if self.session is None else self.session.select(picked)
+        labels = None if self.labels is None else self.labels.select(picked)
+        return Records(columns, None, None, self.errors, self.timings, session, self.chunks.select(picked), labels)
 
     def with_columns(self, **columns: npt.NDArray[Any]) -> Records:
         """The same rows with these columns in place of theirs; each gets the schema's dtype and becomes read-only."""
@@ -271,16 +267,9 @@ class Records:
         chunks: Lists | None = None,
     ) -> Records:
         """The same rows with these columns, and where they are given this session and these chunks."""
-        return Records(
-            columns,
-            None,
-            None,
-            self.errors,
-            self.timings,
-            self.session if session is None else session,
-            self.chunks if chunks is None else chunks,
-            self.labels,
-        )
+        session = self.session if session is None else session
+        chunks = self.chunks if chunks is None else chunks
+        return Records(columns, None, None, self.errors, self.timings, session, chunks, self.labels)
 
     def labelled(self, labels: LabelTable | None) -> Records:
         """The same rows with these labels. Raises ValueError for another number of rows."""

@@ -5,8 +5,6 @@ own conversions load pandas where it is installed (a quarter of a second, in eve
 not guessed at.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

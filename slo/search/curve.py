@@ -5,8 +5,6 @@ positive: it goes through every point and shows no bump that nobody measured. It
 points, and across a point at which the endpoint did not keep up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,11 +122,8 @@ def through(x: Sequence[float], y: Sequence[float | None]) -> Curve:
         else:
             runs[-1].append((float(at), float(value)))
     known = [point for run in runs for point in run]
-    return Curve(
-        pieces=tuple(Piece(tuple(p[0] for p in run), tuple(p[1] for p in run)) for run in runs if run),
-        log_x=all(point[0] > 0 for point in known),
-        log_y=all(point[1] > 0 for point in known),
-    )
+    pieces = tuple(Piece(*map(tuple, zip(*run, strict=True))) for run in runs if run)
+    return Curve(pieces, log_x=all(x > 0 for x, _ in known), log_y=all(y > 0 for _, y in known))
 
 
 def linear_crossing(x: Sequence[float], share: Sequence[float], target: float) -> float | None:
@@ -222,12 +217,8 @@ def bracket(points: Sequence[Standing]) -> Bracket:
     passed = [p.x for p in ordered if p.outcome == "PASS"]
     low = max((x for x in passed if high is None or x < high), default=None)
     neither = [p.x for p in ordered if p.outcome in ("INCONCLUSIVE", "INVALID")]
-    return Bracket(
-        low,
-        high,
-        tuple(x for x in neither if (low is None or x > low) and (high is None or x < high)),
-        tuple(x for x in passed if high is not None and x > high),
-    )
+    undecided = tuple(x for x in neither if (low is None or x > low) and (high is None or x < high))
+    return Bracket(low, high, undecided, tuple(x for x in passed if high is not None and x > high))
 
 
 def max_distance(x: Sequence[float], y: Sequence[float], shape: Literal["convex", "concave"]) -> float | None:

@@ -4,8 +4,6 @@ Values only: ``plimsoll.slo.search.search`` decides, the harness runs. Loads are
 time; lengths are multiples of the shortest probe's, whatever that is in seconds or requests.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

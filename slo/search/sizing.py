@@ -5,8 +5,6 @@ estimate is wrong half of the time. Of two rules the one that wants more decides
 and none fuller than a second share when one is lost (SEMANTICS E.4). Nothing here knows the right price or headroom.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +49,6 @@ class Sized:
 
     @property
     def binding(self) -> Binding:
-        """The rule that decides."""
         if self.by_headroom == self.by_one_down:
             return "both"
         return "headroom" if self.by_headroom > self.by_one_down else "one down"
@@ -86,15 +83,8 @@ def around(peak_per_s: float, capacity_per_s: float, headroom: str, one_down: st
     rows = []
     for n in range(max(1, needed.replicas - width), needed.replicas + width + 1):
         down = load / (n - 1) if n > 1 else None
-        rows.append(
-            Row(
-                replicas=n,
-                utilisation=float(load / n),
-                one_down=math.inf if down is None else float(down),
-                headroom_kept=load / n <= exact(headroom),
-                one_down_kept=down is not None and down <= exact(one_down),
-            )
-        )
+        kept = load / n <= exact(headroom), down is not None and down <= exact(one_down)
+        rows.append(Row(n, float(load / n), math.inf if down is None else float(down), *kept))
     return tuple(rows)
 
 
@@ -146,10 +136,8 @@ def costs(
 
     found = []
     for per, amount in brings.each():
-        full, target = (
-            million(price_per_hour, capacity.low * share * amount),
-            million(whole(capacity.low), peak_per_s * amount),
-        )
+        full = million(price_per_hour, capacity.low * share * amount)
+        target = million(whole(capacity.low), peak_per_s * amount)
         full_range = target_range = None
         if capacity.high is not None:
             full_range = million(price_per_hour, capacity.high * share * amount), full

@@ -53,6 +53,7 @@ NAMES: Mapping[str, Name] = MappingProxyType(
         "server.prefix_hit": Name("Prefix cache hits", "ratio", "mean", "higher"),
         "server.cached_tokens": Name("Cached tokens", "per_s", better="higher"),
         "server.batch": Name("Batch", better=""),
+        "server.busy": Name("Busy", "ratio", "mean", "higher"),
         "server.prompt_tokens": Name("Prompt tokens", "per_s", better="higher"),
         "server.generated_tokens": Name("Generated tokens", "per_s", better="higher"),
         "server.requests": Name("Requests", "per_s", better="higher"),
@@ -81,8 +82,10 @@ NAMES: Mapping[str, Name] = MappingProxyType(
 class Reading:
     """Where an engine has ``name``: in the first of ``families`` that is there, the newest release's first.
 
-    ``over``: in the same order, what it is divided by; of a mean, the counter of its events. ``where``: labels that a
-    series must have to count. ``bits``: a mask, of which any bit set counts as 1. ``flag``: what exposes it.
+    ``over``: in the same order, what it is divided by; of a mean, the counter of its events. ``where``: what labels of
+    a series must be for it to count, and after a ``!`` what they must not be; an empty one is one that is not there.
+    ``bits``: a mask, of which any bit set counts as 1. ``flag``: what exposes it. ``mute``: its sum may stand still
+    because nobody measured, and then says nothing.
     """
 
     name: str
@@ -93,12 +96,28 @@ class Reading:
     where: tuple[tuple[str, str], ...] = ()
     bits: int = 0
     flag: str = ""
+    mute: bool = False
+
+    def counts(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series with these labels is meant."""
+        return all((labels.get(key, "") == value.lstrip("!")) != value.startswith("!") for key, value in self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Counters of batches by the size in ``label``, or, not ``exact``, of all up to it; ``of``: what is in a batch."""
+
+    families: tuple[str, ...]
+    label: str = "size"
+    of: str = "requests"
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """One kind of server. ``places``: where its pages are, as PORT/PATH; without a port, on the server's own. ``rank``:
-    of two engines that have one name at one host the lower counts.
+    of two engines that have one name at one host the lower counts. ``phases``: what tells how long its start took:
+    family, label that names the phase, nanoseconds in its unit.
     """
 
     name: str
@@ -106,10 +125,14 @@ class Engine:
     places: tuple[str, ...]
     readings: tuple[Reading, ...]
     rank: int = 50
+    sizes: tuple[Sizes, ...] = ()
+    phases: tuple[str, str, float] | None = None
 
 
-def gauge(name: str, *families: str, over: tuple[str, ...] = (), scale: float = 1.0, flag: str = "") -> Reading:
-    return Reading(name, "gauge", families, over, scale, flag=flag)
+def gauge(
+    name: str, *families: str, over: tuple[str, ...] = (), scale: float = 1.0, flag: str = "", **where: str
+) -> Reading:
+    return Reading(name, "gauge", families, over, scale, tuple(where.items()), flag=flag)
 
 
 def counter(name: str, *families: str, scale: float = 1.0, flag: str = "", **where: str) -> Reading:
@@ -145,10 +168,17 @@ def meanings() -> Mapping[str, tuple[tuple[str, Reading], ...]]:
     return MappingProxyType(found)
 
 
+@cache
+def _sized() -> frozenset[str]:
+    return frozenset(family for engine in engines().values() for one in engine.sizes for family in one.families)
+
+
 def name_of(family: str) -> str:
     """The name that a family is part of, ``server.started`` of what tells a restart; "" for none."""
     if family.endswith("process_start_time_seconds"):
         return STARTED
+    if family in _sized():
+        return SIZES
     base = family.removesuffix("_created")
     ends = ("", "_total", "_sum") if base != family else ("",)
     meant = next((found for end in ends if (found := meanings().get(base + end))), ())
@@ -160,3 +190,5 @@ def name_of(family: str) -> str:
 THROTTLED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 #: Not a measurement: when the process of a source began.
 STARTED = "server.started"
+#: No single number either: batches, counted by their size.
+SIZES = "server.batch_sizes"

@@ -17,6 +17,8 @@ import numpy as np
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray
 from plimsoll.slo.server.canonical import NAMES, STARTED, Across, Kind, Reading, engines
 from plimsoll.slo.server.served import Asked, Served, Track
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.slope import Slope, slope
 
 #: Names of which several sources may tell of one thing: whoever ranks first does.
 _ONE_VOICE = ("host.", "gpu.")
@@ -58,6 +60,11 @@ class Course:
         found: FloatArray = (self.end_ns - self.since_ns) / 1e9
         return found
 
+    def growth(self, confidence: Probability = "0.95", sides: int = 2) -> Slope | None:
+        """How fast a gauge grows in an hour, of what is known; None: too few samples."""
+        known = self.known
+        return slope(self.end_ns[known] / 1e9, self.values[known], confidence, sides)
+
     @property
     def unknown(self) -> BoolArray:
         """Where something happened that nobody knows; a mean of no events is not unknown."""
@@ -80,7 +87,9 @@ class Restart:
 
 
 def courses(served: Served) -> tuple[dict[str, Course], tuple[Restart, ...]]:
-    """The course of every name that something was said of, and where a server restarted."""
+    """The course of every name that something was said of, and where a server restarted. Infinite values are none."""
+    finite = (replace(one, values=np.where(np.isfinite(one.values), one.values, np.nan)) for one in served.tracks)
+    served = replace(served, tracks=tuple(finite))
     restarted = {name: _restarted(name, asked, served.tracks) for name, asked in served.sources.items()}
     found: dict[str, Course] = {}
     for name in NAMES:
@@ -125,7 +134,7 @@ def _voices(name: str, served: Served) -> list[_Voice]:
             if reading is None:
                 continue
             place = next(place for place, one in enumerate(reading.families) if one in there)
-            meant = [track for track in mine if set(reading.where) <= set(track.labels.items())]
+            meant = [track for track in mine if reading.counts(track.labels)]
             top, under = (
                 tuple(track for track in meant if track.family == family)
                 for family in (reading.families[place], reading.over[place] if reading.over else "")
@@ -191,6 +200,8 @@ def _part(voice: _Voice, asked: Asked, restarted: BoolArray) -> _Part:
         return _Part(voice, asked, _across(values * reading.scale, NAMES[reading.name].across), np.ones(n))
     top = _grown(voice.tracks, n, restarted) * reading.scale
     under = _grown(voice.over, n, restarted) if reading.over else np.ones(n)
+    if reading.mute and not np.nansum(top):
+        under = under * 0
     return _Part(voice, asked, top, under)
 
 

@@ -39,7 +39,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where samples came from. ``period_ns``: that was asked for; ``slowed_ns``: the longest that it came to.
-    ``declared``: counters that it has even where nothing was counted, and so no series is.
+    ``declared``: counters that it has even where nothing was counted, and so no series is. ``unwritten``: samples that
+    no disk took, a gap; ``left_out``: of one sample the most series that were too many to keep.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Origin:
     cpu_ns: int
     gaps: tuple[Gap, ...] = ()
     declared: tuple[str, ...] = ()
+    unwritten: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ def write(
 
 def _plain(origin: Origin) -> dict[str, Any]:
     gaps = [[one.start_ns, one.end_ns, one.count, one.reason] for one in origin.gaps]
-    names = ("name", "where", "period_ns", "slowed_ns", "cpu_ns", "declared")
+    names = ("name", "where", "period_ns", "slowed_ns", "cpu_ns", "declared", "unwritten", "left_out")
     return {name: getattr(origin, name) for name in names} | {"gaps": gaps}
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from plimsoll.slo.records.records import BoolArray, Phase, Records, TokensFrom
+from plimsoll.slo.server.batch_sizes import BatchSizes, batch_sizes
 from plimsoll.slo.server.canonical import Engine, Reading, engines
 from plimsoll.slo.server.courses import Course, Restart, courses
 from plimsoll.slo.server.served import Served
@@ -25,16 +26,19 @@ _BOOKS = {
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """One count as the server has it and as we do, warm-up included; None: nobody knows."""
+    """One count as the server has it and as we do, warm-up included; None: nobody knows. Not ``alike``: the two count
+    different things, and ``why`` says which.
+    """
 
     what: str
     theirs: float | None
     ours: int | None
     why: str = ""
+    alike: bool = True
 
     @property
     def difference(self) -> float | None:
-        return None if self.theirs is None or self.ours is None else self.theirs - self.ours
+        return None if self.theirs is None or self.ours is None or not self.alike else self.theirs - self.ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class FirstToken:
     ours_ns: float
 
 
+_LATEST = np.iinfo(np.int64).max
 #: What counts joules.
 _ENERGY = ("gpu.energy", "host.energy")
 
@@ -66,7 +71,7 @@ class Energy:
 @dataclass(frozen=True, slots=True)
 class ServerSide:
     """``courses`` from t0 to the last answer. ``absent``: what is not exposed, and what would expose it ("": nothing is
-    known to).
+    known to). ``idle``: by name, before the first request: of a gauge its last value, of a counter its rate.
     """
 
     served: Served
@@ -76,6 +81,8 @@ class ServerSide:
     books: tuple[Book, ...]
     first_token: FirstToken | None = None
     energy: Energy | None = None
+    idle: Mapping[str, float] = field(default_factory=dict)
+    batches: tuple[BatchSizes, ...] = ()
 
 
 def server_side(served: Served, records: Records) -> ServerSide:
@@ -94,7 +101,21 @@ def server_side(served: Served, records: Records) -> ServerSide:
     books = tuple(_book(name, what, found, records) for name, what in _BOOKS.items() if name in found)
     during = {name: one.during(0, last_ns, _patience_ns(one, served)) for name, one in found.items()}
     first = _first_token(found.get("server.ttft"), records)
-    return ServerSide(served, during, absent, restarts, books, first, energy_of(during, records, last_ns))
+    idle = {name: value for name, one in found.items() if (value := _idle(one, records)) is not None}
+    energy, batches = energy_of(during, records, last_ns), batch_sizes(served, restarts, last_ns)
+    return ServerSide(served, during, absent, restarts, books, first, energy, idle, batches)
+
+
+def _idle(course: Course, records: Records) -> float | None:
+    """Before anything was sent; None where nobody asked then, and of means, which are of requests."""
+    sent = records["sent_ns"]
+    before = (course.end_ns <= sent[sent != -1].min(initial=_LATEST)) & course.known
+    if course.kind == "mean" or not before.any():
+        return None
+    values, seconds = course.values[before], float(course.seconds[before].sum())
+    if course.kind == "gauge":
+        return float(values[-1])
+    return float(values.sum()) / seconds if seconds > 0 else None
 
 
 def energy_of(during: Mapping[str, Course], records: Records, last_ns: int) -> Energy | None:
@@ -162,16 +183,33 @@ def _book(name: str, what: str, found: Mapping[str, Course], records: Records) -
     theirs = None if why else float(grown.sum())
     ours = _ours(what, records)
     why = why or ("" if ours is not None else "not every answer says how many")
-    succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())
-    if what == "requests" and theirs not in (None, ours):
-        sent = _requests(records, records["sent_ns"] != -1)
-        if theirs == sent:  # some engines count what was dropped before it had an answer
-            return Book("requests, dropped ones among them", theirs, sent)
-        if theirs == succeeded:  # some count nothing else
-            return Book("successful requests", theirs, succeeded)
-    if None not in (theirs, ours) and theirs != ours and (n := _unanswered(records)):
+    shared = bool(_later_turns(records).any())
+    if what == "requests" and theirs is not None:
+        sent = _requests(records, records["sent_ns"] != -1)  # some engines count what was dropped before its answer
+        succeeded = int((records.ok & (records["phase"] != Phase.ATTEMPT)).sum())  # some count nothing else
+        names = (
+            ("connections of sessions", "turns of sessions") if shared else (what, f"{what}, dropped ones among them")
+        )
+        named = zip((*names, "successful requests"), (ours, sent, succeeded), strict=True)
+        what, ours = next((one for one in named if one[1] == theirs), (what, ours))
+    if what == "prompt tokens" and theirs is not None and ours is not None and theirs < ours:
+        cached = found["server.cached_tokens"].values[1:].sum() if "server.cached_tokens" in found else 0.0
+        if theirs + cached == ours:  # llama.cpp counts those apart
+            return Book("prompt tokens, without those in its cache", theirs, ours - int(cached))
+    apart = None not in (theirs, ours) and theirs != ours
+    if apart and (shared or (records.session is not None and what != "requests")):
+        return Book(what, theirs, ours, _OF_CALLS, alike=False)
+    if apart and (n := _unanswered(records)):
         why = f"{n} of ours had no whole answer: the two may count those differently"
     return Book(what, theirs, ours, why)
+
+
+_OF_CALLS = "not comparable, because servers count turns on one connection, and tokens of speech, in their own ways"
+
+
+def _later_turns(records: Records) -> BoolArray:
+    """bool[n]: it was answered on a connection that an earlier turn had opened."""
+    return np.asarray(records.ok & (records["sent_ns"] != -1) & (records["headers_ns"] == -1))
 
 
 def _unanswered(records: Records) -> int:
@@ -197,14 +235,17 @@ def _requests(records: Records, came: BoolArray) -> int:
 
 
 def summary(course: Course) -> dict[str, float | None]:
-    """The figures of a course: of a gauge and a mean ``mean``, ``min``, ``max``; of a counter ``total``, ``per_s``."""
+    """The figures of a course: of a gauge and a mean ``mean``, ``min``, ``max``; of a counter ``total``, ``per_s``, and
+    ``max``, the greatest rate of a window that is not much shorter than others, in whose time one tick is a great rate.
+    """
     known = course.known
     values, weights = course.values[known], course.weights[known]
     if not len(values):
         return {}
     if course.kind == "counter":
-        seconds = float(course.seconds[known].sum())
-        total = float(values.sum())
-        return {"total": total, "per_s": total / seconds if seconds > 0 else None}
+        spans = course.seconds[known]
+        seconds, total, wide = float(spans.sum()), float(values.sum()), spans >= max(np.median(spans) / 2, 1e-9)
+        most = float((values[wide] / spans[wide]).max()) if wide.any() else None
+        return {"total": total, "per_s": total / seconds if seconds > 0 else None, "max": most}
     middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan
     return {"mean": middle, "min": float(values.min()), "max": float(values.max())}

@@ -5,8 +5,6 @@ function, found by bisection, so n = 10^7 costs microseconds. All of it assumes 
 latencies under load are correlated, so real confidence is lower. Nothing here knows of requests.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ log(1 / allowed share) and shrinks with the length; its constants are fitted to 
 tests.bench.coverage``) and are no law of nature. Nothing here counts or judges: ``plimsoll.slo.statistics.share`` does.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ built here in numpy, because the package drops out-of-range values silently, ret
 merging an empty histogram, rounds percentile ranks to nearest, and takes 0.9 us a value.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math
@@ -240,11 +238,8 @@ def decode(text: str | bytes) -> tuple[IntArray, HdrConfig]:
         histogram: Any = HdrHistogram.decode(base64.b64encode(raw))
     except (*broken, binascii.Error, zlib.error, ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"not a V2 compressed HdrHistogram: {error or type(error).__name__}") from error
-    config = HdrConfig(
-        int(histogram.lowest_trackable_value),
-        int(histogram.highest_trackable_value),
-        int(histogram.significant_figures),
-    )
+    low, high = histogram.lowest_trackable_value, histogram.highest_trackable_value
+    config = HdrConfig(int(low), int(high), int(histogram.significant_figures))
     return np.frombuffer(histogram.counts, np.uint64).astype(np.int64), config
 
 

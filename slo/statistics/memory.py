@@ -7,8 +7,6 @@ dependence and all of it. docs/evidence/statistics.md has the method and its sim
 verdicts or requests, and a series of fewer than 30 says nothing.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

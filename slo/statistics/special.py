@@ -4,8 +4,6 @@ That package loads half of numpy for functions which nobody here calls. So its c
 a later ``import scipy.special`` finds the very same functions. Where scipy has no such module the package is loaded.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from importlib.machinery import PathFinder

@@ -6,8 +6,6 @@ matters, and before which no request failed and the endpoint did not stand still
 stationarity (``plimsoll.slo.verdict.steadiness`` does), and no verdict depends on it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

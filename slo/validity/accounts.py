@@ -6,8 +6,6 @@ is gone, there twice or altered in any column moves them. Nothing is signed: who
 not found out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
@@ -142,8 +140,10 @@ def check(records: Records, facts: GeneratorFacts) -> Check:
     detail = f"sent {sent:,} = {parts}" if closes else f"sent {sent:,} is not {parts}, which is {here + lost:,}"
     detail += f"; recorded {here:,}; warm-up {warmed:,}; retried {facts.retried:,}"
     if facts.open_loop:
-        unsent = n_planned - here_too
-        detail += f"; planned {max(facts.planned, facts.plan_samples):,}, unsent {unsent:,}"
+        unsent, never = n_planned - here_too, facts.unreached - facts.lost  # turns that were sent and lost have no rows
+        detail += f"; planned {max(facts.planned, facts.plan_samples) + facts.unreached:,}, unsent {unsent:,}"
+        detail += f", never due {never:,}" if never > 0 else ""
+        detail += f", and {-never:,} of the lost not of the plan (warm-up, attempts)" if never < 0 else ""
     detail += f"; rows of single attempts {attempts:,}" if attempts else ""
     if facts.account_faults:
         detail += f". {'; '.join(facts.account_faults)}"

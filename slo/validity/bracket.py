@@ -6,8 +6,6 @@ was last in flight. The lower end is records too, without the failures that late
 docs/reference/validity.md has the derivation, and what it assumes. Whoever judges records judges both ends.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -397,14 +395,8 @@ def checks(records: Records, own: IntArray, pooled: bool, judged: bool) -> list[
     detail = (
         f"{late}: {said or 'no answer to quote'}; limit {QUOTABLE:.0%} apart, or {show(lateness.LAG_FLOOR_NS, 'ns')}"
     )
-    return [
-        Check(
-            "lag",
-            kept,
-            detail,
-            "Lower the rate, add workers, free the host, or give an objective, which is judged at both ends",
-        )
-    ]
+    fix = "Lower the rate, add workers, free the host, or give an objective, which is judged at both ends"
+    return [Check("lag", kept, detail, fix)]
 
 
 def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]]:

@@ -6,8 +6,6 @@ opening a connection or waiting for a free one. In an open loop it makes a brack
 single query, and for comparisons.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,13 +148,9 @@ def summary(values: IntArray) -> Lag:
 
 def tightest(objectives: Sequence[Objective]) -> Objective | None:
     """The smallest threshold among objectives that lateness adds to: times counted from due."""
-    known = catalogue()
-    times = [
-        o
-        for o in objectives
-        if o.unit == "ns" and "due_ns" in known[o.indicator].needs and o.indicator not in ("lag", "generator_lag")
-    ]
-    return min(times, key=lambda o: o.threshold, default=None)
+    known, own = catalogue(), ("lag", "generator_lag")
+    times = [o for o in objectives if o.unit == "ns" and o.indicator not in own]
+    return min((o for o in times if "due_ns" in known[o.indicator].needs), key=lambda o: o.threshold, default=None)
 
 
 class LagLimits(NamedTuple):
@@ -187,13 +181,8 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
         floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
     frame = int(deadlines(rows).max(initial=0)) if any(o.indicator == "frame_missed" for o in objectives) else 0
     if frame > 0 and (tight is None or frame < tight.threshold):
-        return LagLimits(
-            max(LAG_FLOOR_NS, 0.01 * frame),
-            LAG_FLOOR_NS,
-            max(LAG_FLOOR_NS, 0.1 * frame),
-            LAG_FLOOR_NS,
-            "of the frame deadline",
-        )
+        p99, most = (max(LAG_FLOOR_NS, share * frame) for share in (0.01, 0.1))
+        return LagLimits(p99, LAG_FLOOR_NS, most, LAG_FLOOR_NS, "of the frame deadline")
     lowest = UNTOUCHED_FLOOR_NS if objectives and tight is None else LAG_FLOOR_NS
     return LagLimits(max(lowest, 0.01 * scale), lowest, max(floor, 0.1 * scale), floor, source)
 
@@ -402,8 +391,7 @@ def compare(
     """
     span = int(np.ptp(due_ns))
     window = PER_WINDOW * span / max(len(due_ns) - 1, 1)
-    planned, ready = dispersion(due_ns, window), dispersion(ready_ns, window)
-    sent = dispersion(sent_ns, window)
+    planned, ready, sent = (dispersion(times, window) for times in (due_ns, ready_ns, sent_ns))
     if math.isnan(planned):
         return None
     ks_p = None

@@ -3,8 +3,6 @@
 A class that was not sent as planned makes the run INVALID: what the others met beside it was another load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ round to it and lag is 0 by definition, so a stalled or saturated generator is f
 userland arrival stamps, which a stalled loop takes late. Nothing here looks at the endpoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -201,12 +201,8 @@ def stamp_of(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"],
 
 def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check]:
     """The run came to its own end, and its records are whole."""
-    return [
-        *_told(facts),
-        _agree(accounts.contradictions(rows), facts),
-        accounts.check(records, facts),
-        *_clocks(facts),
-    ]
+    agree = _agree(accounts.contradictions(rows), facts)
+    return [*_told(facts), agree, accounts.check(records, facts), *_clocks(facts)]
 
 
 def of_facts(queries: int, rows: int, issued: int, facts: GeneratorFacts) -> list[Check]:
@@ -220,7 +216,8 @@ _EVENT = "Then this is not the experiment that was asked for: repair the event a
 
 
 def _told(facts: GeneratorFacts) -> list[Check]:
-    again = "Correct that and measure again"
+    again, hit = "Correct that and measure again", facts.max_duration_hit
+    stopped = f"stopped by max_duration: {'yes' if hit else 'no'}"
 
     def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
         rest = [f"and {len(faults) - _NAMED} more (generator.json has them)"] if len(faults) > _NAMED else []
@@ -229,13 +226,7 @@ def _told(facts: GeneratorFacts) -> list[Check]:
     return [
         _finished(facts),
         none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again, "endpoint"),
-        Check(
-            "within max_duration",
-            not facts.max_duration_hit,
-            f"stopped by max_duration: {'yes' if facts.max_duration_hit else 'no'}",
-            "Raise max_duration, or ask for fewer queries",
-            "user",
-        ),
+        Check("within max_duration", not hit, stopped, "Raise max_duration, or ask for fewer queries", "user"),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
         *([none("events", "events that failed", facts.event_faults, _EVENT, "user")] if facts.event_faults else []),
@@ -257,13 +248,8 @@ def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
     """
     if facts.plan_faults:
         detail = f"the run directory does not agree with its own plan: {'; '.join((*facts.plan_faults, *found))}"
-        return Check(
-            "records agree",
-            False,
-            detail,
-            "Restore its files if they were changed after the run, else report this defect with the run directory",
-            "user",
-        )
+        fix = "Restore its files if they were changed after the run, else report this defect with the run directory"
+        return Check("records agree", False, detail, fix, "user")
     detail = f"contradictions in the records: {'; '.join(found) if found else 'none'}"
     return Check("records agree", not found, detail, "Report this defect with the run directory")
 
@@ -325,22 +311,14 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
 
 def _lasted(queries: int, elapsed: int, facts: GeneratorFacts) -> list[Check]:
     cause = _ended_by(facts) or "user"  # a plan that was carried out and is too short was made too short
-    lasted, wanted = show(elapsed, "ns"), show(facts.min_duration_ns, "ns")
+    issued = f"{queries} queries issued, min_queries {facts.min_queries}"
+    lasted = f"lasted {show(elapsed, 'ns')}, min_duration {show(facts.min_duration_ns, 'ns')}"
     return [
-        Check(
-            "min_queries",
-            queries >= facts.min_queries,
-            f"{queries} queries issued, min_queries {facts.min_queries}",
-            "Let the run go on, or lower min_queries",
-            cause,
-        ),
-        Check(
-            "min_duration",
-            elapsed >= facts.min_duration_ns,
-            f"lasted {lasted}, min_duration {wanted}",
-            "Let the run go on, or lower min_duration",
-            cause,
-        ),
+        Check(name, kept, seen, f"Let the run go on, or lower {name}", cause)
+        for name, kept, seen in (
+            ("min_queries", queries >= facts.min_queries, issued),
+            ("min_duration", elapsed >= facts.min_duration_ns, lasted),
+        )
     ]
 
 
@@ -363,19 +341,9 @@ def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
         return []
     first = lateness.scheduled(rows)
     broken = lateness.claimed(ascending(first["due_ns"][lateness.firsts(first["query_id"])]), facts.process)
-    detail = (
-        f"the planned times are {facts.process}, as claimed"
-        if broken is None
-        else f"the planned times are not {facts.process}: {broken}"
-    )
-    return [
-        Check(
-            "planned process",
-            broken is None,
-            detail,
-            "Report this defect with the run directory, or name the process that it is",
-        )
-    ]
+    said = f" {facts.process}, as claimed" if broken is None else f" not {facts.process}: {broken}"
+    fix = "Report this defect with the run directory, or name the process that it is"
+    return [Check("planned process", broken is None, f"the planned times are{said}", fix)]
 
 
 def kept_up(queue: Backlog | None) -> Check:

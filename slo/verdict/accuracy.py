@@ -78,16 +78,9 @@ class Scores:
         keys = np.full((len(self), 2), -1) if self.keys is None else self.keys
         places = int(max(keys[:, 1].max(initial=0), rows[:, 1].max(initial=0))) + 2
         among = np.isin(keys @ [places, 1], rows @ [places, 1])
-        return Scores(
-            self.metrics,
-            self.answered[among],
-            {name: right[among] for name, right in self.right.items()},
-            self.matched[among],
-            self.places[among],
-            self.errors[among],
-            self.words[among],
-            keys[among],
-        )
+        right = {name: right[among] for name, right in self.right.items()}
+        columns = {name: getattr(self, name)[among] for name in ("matched", "places", "errors", "words")}
+        return Scores(self.metrics, self.answered[among], right, **columns, keys=keys[among])
 
     def observed(self, metric: str) -> float:
         """The metric over all samples; NaN where there is nothing, +inf for a word error rate that lacks an output."""

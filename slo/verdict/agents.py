@@ -6,8 +6,6 @@ integers that hold group and time, so that no copy is made for a group and a tho
 Nothing here is part of a verdict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -11,8 +11,10 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.metrics.speech import PREBUFFERS_NS, playback
+from plimsoll.slo.metrics.stages import beyond, cached_tokens
 from plimsoll.slo.metrics.word_errors import WordErrorRate, by_slice, word_error_rate
 from plimsoll.slo.objectives.goodput import per_second, span_ns
+from plimsoll.slo.records.labels import CACHED
 from plimsoll.slo.records.records import (
     PACE_CAPTURE,
     PACE_EAGER,
@@ -55,7 +57,8 @@ class Counts:
     those that had fewer.
 
     Of the successes, ``guessed_output`` have their tokens counted by chunks and ``planned_input`` their prompt's length
-    from the plan. ``all_empty_400``: every request was refused by a 400 without a word.
+    from the plan; of ``false_cached`` and ``false_stages`` the server says more cached tokens, or a longer stage, than
+    the request has. ``all_empty_400``: every request was refused by a 400 without a word.
     """
 
     measured: int
@@ -69,7 +72,16 @@ class Counts:
     short_of_asked: int
     guessed_output: int
     planned_input: int
+    false_cached: int
+    false_stages: int
     all_empty_400: bool
+
+
+#: Of ``Counts`` what adds up over parts of a run.
+SUMS = (
+    "measured", "ok", "failed", "warmup", "asked_exactly", "short_of_asked", "guessed_output", "planned_input",
+    "false_cached", "false_stages",
+)  # fmt: skip
 
 
 def count(records: Records) -> Counts:
@@ -81,6 +93,7 @@ def count(records: Records) -> Counts:
     good = records.ok & records.in_measure
     tokens_from, planned = records.columns["tokens_from"], records.columns["n_in_from"] == TokensFrom.PLAN
     asked = good & (records["n_asked"] >= 0) & (tokens_from == TokensFrom.USAGE)
+    labels = {} if records.labels is None else records.labels.columns
     return Counts(
         measured=int(np.count_nonzero(measured)),
         ok=int(number_of[Status.OK]),
@@ -93,6 +106,8 @@ def count(records: Records) -> Counts:
         short_of_asked=int(np.count_nonzero(asked & (records["n_out"] < records["n_asked"]))),
         guessed_output=int(np.count_nonzero((tokens_from == TokensFrom.CHUNKS) & good)),
         planned_input=int(np.count_nonzero(planned & (records["n_out"] >= 0) & good)),
+        false_cached=int((good & (cached_tokens(records) < labels[CACHED])).sum()) if CACHED in labels else 0,
+        false_stages=int(np.count_nonzero(good & beyond(records))) if records.timings else 0,
         all_empty_400=_all_empty_400(records),
     )
 

@@ -4,9 +4,10 @@
     source = a stage that the server names | client.held | client.connect | client.first_token | client.stream
 
 Without ``of`` a hop is the stage of its own name. What no source says is unmeasured, never 0; what is left of the
-latency beside all measured hops stands against the limits of those that are not. The requests nearest in rank to the
-p99 of latency are taken whole (``anatomy.py``), so that what they overspent is of requests that were. A budget
-explains and promises nothing: promises are ``p99(stage.queue) <= 20ms``.
+latency beside all that is measured stands against the limits of those that are not. Measured are the hops, the stages
+that the server names and no hop takes, and what earlier attempts and the waits between them took. The requests nearest
+in rank to the p99 of latency are taken whole (``anatomy.py``), so that what they overspent is of requests that were. A
+budget explains and promises nothing: promises are ``p99(stage.queue) <= 20ms``.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from plimsoll.slo.metrics.anatomy import around
+from plimsoll.slo.metrics.anatomy import around, wholes
 from plimsoll.slo.metrics.stages import NAME, durations
 from plimsoll.slo.objectives.objective import UNITS, ObjectiveError
-from plimsoll.slo.records.records import BoolArray, IntArray, Records
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
 from plimsoll.slo.statistics.distribution import ascending, nearest
 
 #: What the client measures itself, by name: from one column to another.
@@ -33,6 +34,8 @@ CLIENT: Mapping[str, tuple[str, str]] = MappingProxyType(
         "client.stream": ("first_token_ns", "last_token_ns"),
     }
 )
+#: From the first sending of a request to that of the attempt that was answered: no hop of its way.
+RETRIES = "client.retries"
 PERCENTILE = 99.0
 _LIMIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|ms|s|m)\s*(/\s*token)?\s*(?:of\s+(\S.*))?")
 
@@ -50,7 +53,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a hop took, in the ``n`` successful requests that tell.
+    """What a hop took, in the ``n`` successful requests that tell; without ``hops`` what no hop takes.
 
     ``over``: those in which it took more than its limit. ``slow_ns`` and ``slow_limit_ns``: means of the slow requests.
     Without ``sources`` it is what is left beside all that is measured, for the unmeasured ``hops`` together.
@@ -70,8 +73,9 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``spent``: hops in order, then what nobody measures; ``slow_n`` requests around the p99 of latency and their mean
-    ``latency_ns``; ``worst``: the place of what overspent most in them, and ``worst_share``, of all that was overspent.
+    """``spent``: hops in order, then what no hop takes, then what nobody measures; ``slow_n`` requests around the p99
+    of latency and their mean ``latency_ns``; ``worst``: the place of what overspent most in them, and ``worst_share``,
+    of all that was overspent.
     """
 
     n: int
@@ -123,7 +127,12 @@ def spent_of(records: Records, hops: Sequence[Hop]) -> Budget | None:
     latency = rows["done_ns"] - rows["due_ns"]
     slow = around(latency, PERCENTILE)
     stages = [one for hop in hops for one in hop.sources if one not in CLIENT]
-    took = dict(durations(rows, stages)) | {name: _client(rows, name) for name in CLIENT}
+    used = {one for hop in hops for one in hop.sources}
+    others = [one for one in wholes(rows) if not any(_overlap(one, other) for other in used)]
+    if not used.isdisjoint(("client.first_token", "client.stream")):  # those hold what the server does
+        others.clear()
+    took = dict(durations(rows, [*stages, *others])) | {name: _client(rows, name) for name in CLIENT}
+    took |= {} if "client.first_token" in used else {RETRIES: _retried(records, ok)}
     spent, left, silent = list[Spent](), latency.copy(), list[Hop]()
     for hop in hops:
         each = np.stack([took[one] for one in hop.sources])
@@ -133,6 +142,10 @@ def spent_of(records: Records, hops: Sequence[Hop]) -> Budget | None:
             spent.append(_spent([hop], hop.sources, tokens, ns, told, slow))
         else:
             silent.append(hop)
+    for one, ns in took.items():
+        if one in (*others, RETRIES) and (ns >= 0).any():
+            left -= np.maximum(ns, 0)
+            spent.append(_spent([], (one,), tokens, np.maximum(ns, 0), ns >= 0, slow))
     spent.append(_spent(silent, (), tokens, left, np.ones(len(ok), np.bool_), slow))
     excess = [max(0.0, one.slow_ns - one.slow_limit_ns) if one.hops else 0.0 for one in spent]
     worst = int(np.argmax(excess)) if any(excess) else None
@@ -146,6 +159,19 @@ def _client(rows: Records, name: str) -> IntArray:
         return rows[end]
     known = (rows[begin] >= 0) & (rows[end] >= 0)
     return np.where(known, rows[end] - rows[begin], -1)
+
+
+def _retried(records: Records, ok: IntArray) -> IntArray:
+    """How long each of these rows waited for the attempt that was answered, from its first sending; -1: it had one."""
+    answered = np.flatnonzero(records.ok & (records["phase"] == Phase.ATTEMPT))
+    key = np.zeros(len(records), np.int64)
+    for name in ("worker", "query_id", "sample_ix"):
+        key = key * (int(records[name].max(initial=0)) + 1) + records[name]
+    answered = answered[np.argsort(key[answered], kind="stable")]
+    if not len(answered):
+        return np.full(len(ok), -1)
+    at = answered[np.minimum(np.searchsorted(key[answered], key[ok]), len(answered) - 1)]
+    return np.where(key[at] == key[ok], records["sent_ns"][at] - records["sent_ns"][ok], -1)
 
 
 def _spent(

@@ -1,8 +1,8 @@
 """Objectives on what the server says of itself, over its samples between t0 and the last answer.
 
-They are facts about the run, judged as observed; but a sample says nothing of the time between two, and nothing is
-known while a source was silent or restarted. What is seen to break a limit breaks it; a limit that nothing was seen to
-break is kept only if nothing is unknown. No sample is no data, and never a pass.
+They are facts about the run, judged as observed, but for a slope, which has an interval; and a sample says nothing of
+the time between two, and nothing is known while a source was silent or restarted. What is seen to break a limit breaks
+it; a limit that nothing was seen to break is kept only if nothing is unknown. No sample is no data, and never a pass.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll.slo.objectives.objective import Objective, show
-from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, as_observed, no_data
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome, as_observed, no_data
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics.share import Course as Along
+from plimsoll.slo.statistics.slope import FEWEST
 
 if TYPE_CHECKING:
     from plimsoll.slo.server.courses import Course
@@ -44,7 +45,7 @@ class Observed:
         self, records: Records, confidence: sure.Probability, along: Along | None = None
     ) -> tuple[ObjectiveVerdict, ...]:
         """One verdict for each objective."""
-        return tuple(judge_server(one, self.side) for one in self.objectives)
+        return tuple(judge_server(one, self.side, confidence) for one in self.objectives)
 
 
 def split(
@@ -55,7 +56,9 @@ def split(
     return tuple(one for one in objectives if not one.of_server), (Observed(of_server, side),) if of_server else ()
 
 
-def judge_server(objective: Objective, side: ServerSide | None) -> ObjectiveVerdict:
+def judge_server(
+    objective: Objective, side: ServerSide | None, confidence: sure.Probability = "0.95"
+) -> ObjectiveVerdict:
     """One objective on the samples of the run."""
     name = objective.indicator
     if side is None:
@@ -69,6 +72,8 @@ def judge_server(objective: Objective, side: ServerSide | None) -> ObjectiveVerd
     n, unknown = int(known.sum()), int(course.unknown.sum())
     if not n:
         return no_data(objective, f"none of {len(known)} samples has a value. Drop the objective, or measure longer")
+    if objective.statistic == "slope":
+        return _growth(objective, side, course, confidence)
     observed, least, most = _statistic(objective, course)
     detail = f"{show(observed, objective.unit)}: sampled every {show(_period(side, course), 'ns')}: {n} samples"
     certain = unknown == 0 or (objective.statistic == "mean" and unknown <= _MOST_UNKNOWN * len(known))
@@ -80,6 +85,29 @@ def judge_server(objective: Objective, side: ServerSide | None) -> ObjectiveVerd
             objective, "INCONCLUSIVE", observed, (least, most), n, n + unknown, said, entries="samples"
         )
     return as_observed(objective, observed, (observed, observed), n, f"{detail}; judged as observed", entries="samples")
+
+
+def _growth(objective: Objective, side: ServerSide, course: Course, confidence: sure.Probability) -> ObjectiveVerdict:
+    """A trend, unlike the rest no fact about the samples: kept, or broken, where its bound is on that side."""
+    n, unknown, unit = int(course.known.sum()), int(course.unknown.sum()), objective.unit
+    each = f"every {show(_period(side, course), 'ns')}"
+    if any(one.source in course.sources for one in side.restarts):
+        return no_data(objective, "the server restarted during the run, and it began anew. Measure again")
+    if unknown > _MOST_UNKNOWN * len(course.values):
+        return no_data(objective, f"of {len(course.values)} samples {unknown} are unknown. Measure again")
+    found = course.growth(confidence, 1)
+    if found is None:
+        said = f"{n} samples, {each}, are too few: a slope takes {FEWEST}. Measure longer"
+        return no_data(objective, said, FEWEST)
+    bounds, gap = (found.low, found.high), abs(objective.threshold - found.per_h)
+    between = f"between {show(found.low, unit)} and {show(found.high, unit)} (each at {float(confidence):.6g})"
+    detail = f"{show(found.per_h, unit)}, {between}; sampled {each}: {n} samples"
+    met = [bool(objective.met_by(one)) for one in bounds]
+    outcome: Outcome = "INCONCLUSIVE" if met[0] != met[1] else "PASS" if met[0] else "FAIL"
+    needed: int | None = 0
+    if outcome == "INCONCLUSIVE":  # so many of a walk; of noise about a line it takes fewer
+        needed = math.ceil(n * ((found.high - found.per_h) / gap) ** 2) if gap else None
+    return ObjectiveVerdict(objective, outcome, found.per_h, bounds, n, needed, detail, entries="samples")
 
 
 def _statistic(objective: Objective, course: Course) -> tuple[float, float, float]:

@@ -8,8 +8,6 @@ In an open loop each objective is judged at both ends of the generator's latenes
 certain of one objective is said, whatever is not certain of another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

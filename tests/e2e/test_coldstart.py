@@ -128,6 +128,9 @@ def test_the_bundled_servers_slow_start_is_in_the_time_to_ready(tmp_path: Path) 
     assert 0.6e9 <= part["ready_ns"] - part["port_ns"] + part["port_late_ns"] <= 2.6e9
     assert part["first_answer_ns"] == part["ready_ns"] + part["first_ttft_ns"]
     assert "too few" in part["unsettled"]
+    assert part["phases"]["weights"] >= 0.6e9
+    assert sum(part["phases"].values()) <= part["ready_ns"]  # none lies within another
+    assert b"Inside the server" in (tmp_path / "cold" / "coldstart.html").read_bytes()
 
 
 def test_a_command_that_dies_is_exit_5_with_the_end_of_its_log(tmp_path: Path) -> None:

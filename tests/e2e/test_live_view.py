@@ -316,7 +316,7 @@ def going_on(folder: Path, duration: str) -> Iterator[tuple[subprocess.Popen[str
         "run", "--kind", "server", "--protocol", "openai-chat", "--rate", "15", "--duration", duration, "--queries",
         "30",
         "--prompt-tokens", "8", "--output-tokens", "3", "--model", "scripted", "--live", "0", "--json", "--out",
-        str(folder / "r"), *SLO,
+        str(folder / "r"), "--server-metrics", "auto", *SLO,
     )  # fmt: skip
     process = plimsoll.begin(*command, cwd=folder)
     try:
@@ -391,6 +391,8 @@ async def _look_on(tab: Tab, url: str, report: str) -> str:
     await tab.until(f"{points} >= 2 && document.querySelector('.word').textContent === 'RUNNING'", 20)
     before = await tab.ask(points)
     await tab.until(f"{points} > {before}", 5)  # pushed: nobody loaded the page again
+    titles = "[...document.querySelectorAll('.strip figcaption')].map((node) => node.innerText).join()"
+    await tab.until(f"{titles}.includes('Memory of the server')", 5)
     for width in (400, 1200):
         await tab.resize(width, 1000)
         assert await tab.ask("document.documentElement.scrollWidth") <= width
@@ -421,6 +423,9 @@ def test_the_last_state_of_a_real_run_agrees_with_its_report(watched: Watched) -
         assert last["metrics"][name]["n"] == report["metrics"][name]["n"]
         assert last["metrics"][name]["p50"] == pytest.approx(report["metrics"][name]["p50"], rel=0.012)
         assert last["metrics"][name]["p99"] == pytest.approx(report["metrics"][name]["p99"], rel=0.012)
+    served = [value for value in last["intervals"]["served"]["host.rss"] if value is not None]
+    assert len(served) >= 3
+    assert max(served) == pytest.approx(report["server"]["names"]["host.rss"]["max"], rel=0.2)
     assert last["unfollowed"] == ["max(latency) <= 60s"]
     assert {one["objective"] for one in last["objectives"]} == {"p99(ttft) <= 2s", "ratio(error) <= 5%"}
 

@@ -76,14 +76,20 @@ def expected(
     assert one.memory is not None
     assert objective.allowed is not None
     values = inside(window, objective.indicator, begin, end, group)
+    growing = window.judged.validity.unstable is not None
     if objective.indicator == "error":
-        test = share.weigh(share.counted(values > 0), objective.allowed)
+        test = share.weigh(share.counted(values > 0, growing), objective.allowed)
         return test, test.interval, test.bad / test.n
     n = len(values)
     memory = replace(one.memory, requests=n) if n >= LEAST else independent(n)
     lost = np.isinf(values)
     laid = share.Series(
-        Entries((values, None)), None, np.ones(n, np.int64), memory, errors=blocks_of(lost) if lost.any() else None
+        Entries((values, None)),
+        None,
+        np.ones(n, np.int64),
+        memory,
+        growing,
+        blocks_of(lost) if lost.any() else None,
     )
     if objective.statistic == "ratio":
         seen = laid.beyond(share.Beyond(">", 1.0), laid.errors)
@@ -121,16 +127,22 @@ _ASK = "JSON.parse(JSON.stringify({0}, (k, v) => v === Infinity ? 'inf' : v))"
 
 
 @pytest.mark.parametrize(
-    ("held", "n", "rows", "fail_every"),
-    [(False, 3_000, None, 70), (True, 3_000, None, 70), (False, 900, None, 0), (True, 60_000, 1_000, 400)],
-    ids=["every request", "independent", "none failed", "counts"],
+    ("held", "n", "rows", "fail_every", "queue_s"),
+    [
+        (False, 3_000, None, 70, 0),
+        (True, 3_000, None, 70, 0),
+        (False, 900, None, 0, 0),
+        (True, 60_000, 1_000, 400, 0),
+        (False, 2_000, None, 300, 2),
+    ],
+    ids=["every request", "independent", "none failed", "counts", "a backlog that grows"],
 )
 def test_a_part_is_judged_in_the_page_as_in_python(
-    held: bool, n: int, rows: int | None, fail_every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    held: bool, n: int, rows: int | None, fail_every: int, queue_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if rows is not None:
         monkeypatch.setattr(columns, "ROWS", rows)
-    made = records(n, rate=n / 60, fail_every=fail_every, slow=1.3, lag_ns=0)
+    made = records(n, rate=n / 60, fail_every=fail_every, slow=1.3, lag_ns=0, queue_ns=queue_s * 10**9)
     window = page(made, GOALS, tmp_path / "page.html", held)
     width = columns.BUCKET if rows else 0.0
     parts = cut(len(window.timeline.due), np.random.default_rng(7))
@@ -198,6 +210,20 @@ def test_a_class_is_judged_in_the_page_as_in_python(
             assert not group or "not about chat" in batch["why"]
 
 
+def test_a_fail_stands_in_the_page_only_where_it_does_among_all_objectives(tmp_path: Path) -> None:
+    made = records(3_000, fail_every=90, lag_ns=0)
+    goals = ["ratio(error) <= 0.75%", *(f"p95(ttft) < {900 + i}ms" for i in range(6))]
+    found = []
+    for some in (goals[:1], goals):
+        window = page(made, some, tmp_path / "page.html", held=True)
+        asked = f"plimsoll.judge(0, {len(window.timeline.due)})"
+        ((goal, *others),) = asyncio.run(looked_at(tmp_path / "page.html", [_ASK.format(asked)]))
+        assert all("why" in one for one in others)
+        assert goal["many"] == pytest.approx(window.judged.verdict.objectives[0].p_fail, rel=1e-4)
+        found.append((goal["outcome"], window.judged.verdict.objectives[0].outcome))
+    assert found == [("FAIL", "FAIL"), ("INCONCLUSIVE", "INCONCLUSIVE")]
+
+
 def test_numbers_are_written_in_the_page_as_everywhere(tmp_path: Path) -> None:
     page(records(200), (), tmp_path / "page.html")
     rng = np.random.default_rng(3)
@@ -241,6 +267,68 @@ def test_a_window_is_dragged_over_a_chart_kept_in_the_address_and_cleared(tmp_pa
             node = "document.querySelector('.brushable.wide')"
             await tab.ask(f"{node}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'ArrowRight', shiftKey: true}}))")
             assert (await tab.ask("location.hash")) == "#t=0-1"
+            assert tab.problems == []
+
+    asyncio.run(play())
+
+
+_KEYS = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Escape": 27}
+
+
+async def _press(tab: Tab, key: str, shift: bool = False) -> None:
+    for kind in ("rawKeyDown", "keyUp"):
+        more = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key], "modifiers": 8 * shift}
+        await tab.call("Input.dispatchKeyEvent", type=kind, **more)
+
+
+def test_whoever_has_keys_only_chooses_a_part_and_a_class_and_keeps_the_place(tmp_path: Path) -> None:
+    names = ["<b>batch</b>" if i % 3 == 0 else "chat" for i in range(2_000)]
+    path = tmp_path / "page.html"
+    page(records(2_000, fail_every=90).labelled(LabelTable.of({"class": names})), GOALS, path)
+    at, shown = "document.activeElement", "document.querySelector('#window h3').textContent"
+
+    async def play() -> None:
+        async with chromium() as tab:
+            await opened(tab, path)
+            await tab.ask("document.body.focus()")
+            for _ in range(60):  # to the first chart over the run's time
+                await _press(tab, "Tab")
+                if await tab.ask(f"{at}.classList.contains('brushable')"):
+                    break
+            for _ in range(3):
+                await _press(tab, "ArrowRight", shift=True)
+            assert await tab.ask("location.hash") == "#t=0-3"
+            await _press(tab, "ArrowLeft", shift=True)
+            assert await tab.ask("location.hash") == "#t=0-2"
+            await _press(tab, "Escape")
+            assert await tab.ask(shown) == "The whole run"
+            at_0 = int(await tab.ask(f"{at}.querySelector('svg').dataset.at"))
+            for _ in range(6):
+                await _press(tab, "ArrowRight")
+            assert await tab.ask("location.hash") == ""
+            for _ in range(2):  # from where the read-out stands
+                await _press(tab, "ArrowRight", shift=True)
+            assert await tab.ask("location.hash") == f"#t={at_0 + 6}-{at_0 + 9}"
+            assert "requests due" in await tab.ask("document.querySelector('#said').textContent")
+            await _press(tab, "Escape")
+            await tab.ask("document.querySelector('#window select').focus()")
+            for place in (1, 2):
+                await tab.ask(f"{at}.value = '{place}', {at}.dispatchEvent(new Event('change'))")
+                assert await tab.ask(f"{at}.tagName") == "SELECT"  # a new one, and the keys go on there
+            assert await tab.ask(shown) == "The whole run, class chat"
+            address = await tab.ask("location.hash")
+            assert address.endswith(",2")
+            await tab.ask("location.hash = '#t=1-3,1'")  # as a link in a chat does, or the way back
+            await tab.until(f"{shown}.endsWith('class <b>batch</b>')")
+            told = await tab.ask("document.querySelector('#window').innerText")
+            await opened(tab, Path(f"{path}#t=1-3,1"))
+            assert await tab.ask("document.querySelector('#window').innerText") == told
+            await tab.ask("document.querySelector('#window button').focus()")
+            await tab.ask(f"{at}.click()")
+            assert await tab.ask(f"{at}.tagName") == "SELECT"
+            for wrong in ("#t=9-1", "#t=0-0,99", "#t=99999-999999", "#t=-1-5", "#t=1-3,", "#nothing"):
+                await opened(tab, Path(f"{path}{wrong}"))
+                assert await tab.ask(shown) == "The whole run", wrong
             assert tab.problems == []
 
     asyncio.run(play())

@@ -565,5 +565,5 @@ def test_a_run_without_a_disk_for_it_is_refused_and_nothing_is_left(tmp_path: Pa
         capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 2
-    assert "take about 3.20 GB of disk in r" in done.stderr
-    assert "1.07 GB are free. Nothing was sent. Make room, name a larger disk, or send less" in done.stderr
+    assert "take about 2.98 GiB of disk in r" in done.stderr
+    assert "1024 MiB are free. Nothing was sent. Make room, name a larger disk, or send less" in done.stderr

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,14 +21,18 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 import pytest
 
-from plimsoll.harness.scraping.scraper import opened
+from plimsoll.harness.scraping.scraper import one_process, opened
+from plimsoll.harness.scraping.scraping import startup
 from plimsoll.harness.scraping.sources import MOST_BYTES, Page, Process, Source, Unread
+from plimsoll.harness.scraping.statistics import Statistics
+from plimsoll.harness.transport.client import Target
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, plimsoll, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 PAGE = b'# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine="0"} 3\n'
 LOAD = ["--protocol", "openai-chat", "--model", "scripted", "--rate", "20", "--duration", "2500ms", "--queries", "1"]
 SECOND = 1_000_000_000
+STATISTICS = '{model="embedder",version="1"}'
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -170,6 +175,37 @@ def test_a_first_byte_is_when_it_came() -> None:
     assert found.sent_ns < heard < head < found.first_ns < rest < found.end_ns
 
 
+def test_tritons_statistics_over_grpc_are_those_over_http() -> None:
+    """Of a server whose model has no page of its own; both are one server's, so one of them is enough."""
+    with server("--model", "embedder", "--grpc-port", "0") as held:
+        body = json.dumps({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["hello"]}]}).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{held.url}/v2/models/embedder/infer", body), timeout=20).close()
+        source, page = Statistics(f"grpc://{held.grpc}", "a"), Page(f"{held.url}/v2/models/stats", "b")
+        over_grpc, over_http = source.read(5.0), page.read(5.0)
+        also = {key: value for key, value in over_grpc.values.items() if "cache_" not in key[0]}
+        assert also == over_http.values
+        assert over_grpc.values["triton_statistics_inference_stats_success_count", STATISTICS] == 1
+        assert over_grpc.sent_ns <= over_grpc.first_ns <= over_grpc.end_ns
+        assert one_process(over_grpc.values, over_http.values)
+        spec = {"pages": [], "pids": [], "places": ["/v2/models/stats"]}
+        assert closed(opened({**spec, "auto": [f"grpc://{held.grpc}"]})) == [f"grpc://{held.grpc}"]
+        held.kill()
+        for _ in range(2):
+            with pytest.raises(Unread, match="refused"):
+                source.read(2.0)
+    closed([("a", source), ("b", page)])
+
+
+def test_auto_leaves_what_is_gone_once_it_was_read() -> None:
+    rows = b'[{"iter": 1, "numActiveRequests": 3, "numQueuedRequests": 2}]'
+    with pages(said(rows)) as url:
+        assert closed(opened({"pages": [], "pids": [], "auto": [url], "places": ["/metrics"]})) == []
+        named = {"pages": [{"name": "a", "url": url, "where": url}], "pids": [], "auto": []}
+        ((_, page),) = opened({**named, "places": []})
+        assert page.read(2.0).values["trtllm_iteration_numQueuedRequests", ""] == 2
+        page.close()
+
+
 def test_a_process_and_what_it_started_are_one_and_one_that_is_gone_is_a_reason() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as started:
         until(lambda: len(found := _resident(started.pid)) == 2 and all(value > 0 for value in found.values()))
@@ -253,7 +289,8 @@ def test_the_books_of_a_run_agree_to_the_last_token(tmp_path: Path) -> None:
     assert books["requests"]["ours"] > 40
     rows = pq.read_table(tmp_path / "r" / "requests.parquet", columns=["sent_ns", "done_ns"]).to_pydict()
     table = pq.read_table(tmp_path / "r" / "server.parquet").to_pydict()
-    assert all(a < b < c for a, b, c in zip(table["sent_ns"], table["first_ns"], table["end_ns"], strict=True))
+    stamps = zip(table["source"], table["sent_ns"], table["first_ns"], table["end_ns"], strict=True)
+    assert all(a < b < c for name, a, b, c in stamps if not name.startswith("pid-"))  # /proc has no first byte
     assert min(table["end_ns"]) < min(rows["sent_ns"])
     assert max(table["sent_ns"]) > max(rows["done_ns"])
     gaps = [b - a for a, b in zip(sorted({*table["sent_ns"]}), sorted({*table["sent_ns"]})[1:], strict=False)]
@@ -466,3 +503,103 @@ def test_a_run_that_is_cut_off_keeps_every_sample_until_then(tmp_path: Path, num
     (source,) = [one for name, one in found["sources"].items() if "v2" not in name]
     assert source["samples"] >= 4
     assert found["names"]["server.running"]["max"] > 0
+
+
+def test_a_server_of_our_own_is_watched_without_a_word(tmp_path: Path) -> None:
+    """Its process alone, at idle and at its peak: nobody gave a flag, and objectives on it can be judged."""
+    done = plimsoll_here("run", *LOAD, "--slo", "max(host.rss) <= 64GiB", "--out", "r", cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    found = reported(tmp_path / "r")
+    (source,) = found["sources"]
+    assert source.startswith("pid-")
+    memory, cores = found["names"]["host.rss"], found["names"]["host.cpu"]
+    assert 10e6 < memory["idle"] <= memory["max"] < 1e9
+    assert 0 <= cores["idle"] < 1
+    assert cores["max"] > 0
+    assert "before the first request" in done.stdout
+
+
+def test_an_objective_on_what_nobody_asks_is_refused_though_the_server_is_ours(tmp_path: Path) -> None:
+    done = plimsoll_here(
+        "run", *LOAD, "--slo", "max(server.queue) <= 5", "--slo", "max(host.rss) <= 1GiB", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "max(server.queue) <= 5: nobody asks the server" in done.stderr
+    assert "host.rss" not in done.stderr
+
+
+def test_how_busy_a_server_was_is_its_load(tmp_path: Path) -> None:
+    """One slot, 20 requests a second of 20 ms each: busy for 40 % of the time, give or take what Poisson gave."""
+    with server("--model", "scripted", "--ttft", "20ms", "--slots", "1") as held:
+        words = ["--rate", "20", "--output-tokens", "1", "--model", "scripted", "--url", held.url, "--out", "r"]
+        asked = ["--server-metrics", "auto", "--slo", "mean(server.busy) >= 20%", "--json"]
+        done = plimsoll_here("run", *words, "--duration", "6s", *asked, cwd=tmp_path)
+    assert done.returncode in (0, 4), done.stderr
+    report = json.loads(done.stdout)
+    sent_per_s = report["server"]["names"]["server.requests"]["per_s"]
+    assert report["server"]["names"]["server.busy"]["mean"] == pytest.approx(0.02 * sent_per_s, rel=0.1)
+    assert report["verdict"]["objectives"][0]["outcome"] == "PASS"
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [(["--fault", "memory_leak=per:1MiB,cap:512MiB"], "FAIL"), ([], "PASS")])
+def test_a_soak_finds_a_leak_and_nothing_where_there_is_none(fault: list[str], outcome: str, tmp_path: Path) -> None:
+    """Two hours shortened to 24 s, and the promise widened to 1 GiB an hour: the leak is 17.6, 1 MiB a request."""
+    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms", *fault) as held:
+        short = ["--model", "scripted", "--duration", "24s", "--queries", "1", "--warmup", "3s", "--json", "--out", "r"]
+        promise = ["--slo", "slope(host.rss) <= 1GiB/h", "--server-metrics", "auto", "--url", held.url]
+        done = plimsoll_here("run", "soak", *short, *promise, cwd=tmp_path)
+    assert done.returncode in (1 if fault else 0, 4), done.stderr
+    report = json.loads(done.stdout)
+    (verdict,) = report["verdict"]["objectives"]
+    assert verdict["outcome"] == outcome, verdict
+    grown = report["server"]["names"]["host.rss"]["slope"]
+    if fault:
+        sent_per_h = 3600 * report["throughput"]["requests_per_s"]
+        assert grown["per_h"] == pytest.approx(sent_per_h * 2**20, rel=0.3)
+    assert grown["low"] <= grown["per_h"] <= grown["high"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "phases"),
+    [
+        (
+            'sglang:startup_latency_breakdown_seconds_max{context="load_model"} 12.5\nsglang:num_queue_reqs 0\n',
+            {"load_model": 12_500_000_000},
+        ),
+        (
+            ':tensorflow:cc:saved_model:load_latency{model_path="/models/a/1"} 54436\n',
+            {"/models/a/1": 54_436_000},
+        ),
+        (PAGE.decode(), {}),
+        ("no page of metrics\n", {}),
+    ],
+)
+def test_a_start_is_told_by_the_pages_that_tell_it(lines: str, phases: dict[str, int]) -> None:
+    with pages(said(lines.encode())) as url:
+        assert startup(Target(url.removesuffix("/metrics"), "http")) == phases
+    assert startup(Target("http://127.0.0.1:9", "http")) == {}
+
+
+def test_one_model_by_json_and_by_binary_tensors_costs_what_is_on_the_wire(tmp_path: Path) -> None:
+    """39 numbers a click: as text, of which small ones are short, or as 13 x 4 + 26 x 8 bytes behind a head that says
+    so, always as many. Binary is the larger one here, which nobody would guess. And its batches have sizes.
+    """
+    seen = {}
+    with server("--model", "dlrm") as held:
+        for binary in ("false", "true"):
+            words = ["recommendation", "--url", held.url, "--rate", "40", "--duration", "2s", "--queries", "1"]
+            more = ["--option", f"binary={binary}", "--server-metrics", "auto", "--json", "--out", binary]
+            done = plimsoll_here("run", *words, *more, cwd=tmp_path)
+            assert done.returncode in (0, 3, 4), done.stderr
+            seen[binary] = json.loads(done.stdout)
+    text, binary_ = (seen[name]["metrics"]["bytes_out"] for name in ("false", "true"))
+    assert binary_["max"] - binary_["min"] <= 3  # the digits of the request's number
+    assert text["max"] - text["min"] > 3
+    assert 13 * 4 + 26 * 8 < text["p50"] < binary_["p50"]
+    rows = pq.read_table(tmp_path / "true" / "requests.parquet", columns=["bytes_out"]).to_pydict()
+    assert binary_["p50"] in rows["bytes_out"]
+    report = seen["true"]
+    (counted,) = report["server"]["batches"]  # its statistics in Triton's way tell of the same batches
+    assert counted["exact"]
+    samples = sum(high * count for _, high, count in counted["sizes"])
+    assert samples >= report["counts"]["ok"]  # and those of the last second of the warm-up

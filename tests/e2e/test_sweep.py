@@ -59,8 +59,14 @@ def test_loads_above_two_hopeless_ones_are_not_run(swept: Swept) -> None:
 def test_every_format_has_every_point(swept: Swept) -> None:
     folder, _ = swept
     with (folder / "points.csv").open() as file:
-        assert [row["rate"] for row in csv.DictReader(file)] == ["8", "200", "400", "800"]
+        found = list(csv.DictReader(file))
+    assert [row["rate"] for row in found] == ["8", "200", "400", "800"]
+    # Each run has a server of its own, which is ours and so watched, once a second: the first one lasts for three, the
+    # others for less than half of one, and the last was not run.
+    assert float(found[0]["max(host.rss)"]) > 10e6
+    assert found[-1]["max(host.rss)"] == ""
     page = (folder / "s/sweep.html").read_text()
+    assert "The servers themselves" in page
     assert "knee 8/s" in page
     assert "not run" in page
 

@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PLACE = ROOT / ".venv-interop"
 SERVERS = (
-    "mlserver", "kserve", "bentoml", "ray", "llamacpp", "vllm", "pytriton", "torchserve", "transformers", "sherpa",
-    "nginx",
+    "mlserver", "kserve", "bentoml", "ray", "llamacpp", "llamaserver", "vllm", "pytriton", "torchserve",
+    "transformers", "sherpa", "nginx",
 )  # fmt: skip
 #: What a server's package asks for and what breaks it: built for CUDA, these can't be loaded beside a torch for the
 #: CPU.

@@ -178,3 +178,14 @@ def good(found: Run) -> Run:
     answered(found)
     assert found.report["validity"]["outcome"] == "VALID", found.report["validity"]["reasons"]
     return found
+
+
+def under_load(folder: Path, url: str, scenario: Mapping[str, Any], *pages: str, n: int = 120, at_once: int = 8) -> Run:
+    """A run of so many at once with a warm-up, its server scraped meanwhile; every book that can be kept agrees."""
+    load = {"kind": "concurrency", "params": {"concurrency": at_once}, "stop": {"min_queries": n, "min_duration": "3s"}}
+    flags = ["--warmup", "500ms", *(word for page in pages for word in ("--server-metrics", page))]
+    found = answered(run(folder, url, {**scenario, **load}, *flags))
+    books = found.report["server"]["books"]
+    assert [(book["what"], book["difference"]) for book in books if book["difference"] != 0] == []
+    assert books
+    return found

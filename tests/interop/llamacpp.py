@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records.records import Status
+from tests.e2e.plimsoll import plimsoll
 from tests.interop.driven import SERVERS, binary, free_ports, good, run, running
 
 pytestmark = pytest.mark.e2e
@@ -47,3 +48,12 @@ def test_a_model_that_fails_the_request_says_so(url: str, tmp_path: Path) -> Non
     found = run(tmp_path, url, whole)
     # It answers 400, or an empty stream under 200, by its version; neither is a success.
     assert Status.OK not in found.statuses
+
+
+def test_it_shows_no_figures_of_its_own_and_that_is_said_before_anything_is_sent(url: str, tmp_path: Path) -> None:
+    for asked, said in (("auto", "shows no metrics at any place that is known"), (f"{url}/metrics", "answered 404")):
+        words = ["run", "--url", url, "--protocol", "openai-chat", "--model", "tiny", "--queries", "5"]
+        done = plimsoll(*words, "--server-metrics", asked, cwd=tmp_path)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Nothing was sent." in done.stderr

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records.records import Status
-from tests.interop.driven import SERVERS, binary, free_ports, good, run, running
+from tests.interop.driven import SERVERS, becomes, binary, free_ports, good, metric, run, running, under_load
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, int]]:
     command = [binary("mlserver", "mlserver"), "start", "."]
     http, grpc, metrics = free_ports(3)
     folder = tmp_path_factory.mktemp("mlserver")
@@ -28,7 +28,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
     (folder / "settings.json").write_text(json.dumps(settings))
     ready = f"http://127.0.0.1:{http}/v2/models/echo/ready"
     with running(command, ready, folder, {"PYTHONPATH": str(folder)}):
-        yield http, grpc
+        yield http, grpc, metrics
 
 
 def tensors(protocol: str, shape: int = 4, **options: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def tensors(protocol: str, shape: int = 4, **options: Any) -> dict[str, Any]:
     return {"source": source, "target": {"protocol": protocol, "model": "echo", "options": options}}
 
 
-def test_tensors_over_http(ports: tuple[int, int], tmp_path: Path) -> None:
+def test_tensors_over_http(ports: tuple[int, ...], tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{ports[0]}"
     good(run(tmp_path, url, tensors("kserve-v2")))
     refused = run(tmp_path, url, tensors("kserve-v2", 13))
@@ -44,7 +44,7 @@ def test_tensors_over_http(ports: tuple[int, int], tmp_path: Path) -> None:
     assert "thirteen is refused" in str(refused.errors[0])
 
 
-def test_tensors_over_grpc(ports: tuple[int, int], tmp_path: Path) -> None:
+def test_tensors_over_grpc(ports: tuple[int, ...], tmp_path: Path) -> None:
     url = f"grpc://127.0.0.1:{ports[1]}"
     good(run(tmp_path, url, tensors("kserve-v2-grpc")))
     refused = run(tmp_path, url, tensors("kserve-v2-grpc", 13))
@@ -52,7 +52,7 @@ def test_tensors_over_grpc(ports: tuple[int, int], tmp_path: Path) -> None:
     assert "thirteen is refused" in str(refused.errors[0])
 
 
-def test_text_over_generate_stream(ports: tuple[int, int], tmp_path: Path) -> None:
+def test_text_over_generate_stream(ports: tuple[int, ...], tmp_path: Path) -> None:
     body = '{"inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": [{{ prompt | tojson }}]}]}'
     options = {"body": body, "framing": "sse", "text_path": "outputs[0].data[0]"}
     scenario = {
@@ -62,3 +62,17 @@ def test_text_over_generate_stream(ports: tuple[int, int], tmp_path: Path) -> No
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "one two three four"}\n')
     found = good(run(tmp_path, f"http://127.0.0.1:{ports[0]}/v2/models/echo/infer_stream", scenario))
     assert set(found.records["n_chunks"]) == {4}
+
+
+@pytest.mark.parametrize("protocol", ["kserve-v2", "kserve-v2-grpc"])
+def test_under_load_its_page_and_its_counters_and_ours_are_one_count(
+    ports: tuple[int, ...], protocol: str, tmp_path: Path
+) -> None:
+    url = f"grpc://127.0.0.1:{ports[1]}" if protocol.endswith("grpc") else f"http://127.0.0.1:{ports[0]}"
+    page = f"http://127.0.0.1:{ports[2]}/metrics"
+    before = metric(page, "model_infer_request_success_total")
+    found = under_load(tmp_path, url, tensors(protocol), page)
+    becomes(lambda: metric(page, "model_infer_request_success_total"), before + len(found.records))
+    side = found.report["server"]
+    assert 0 < side["names"]["server.e2e"]["mean"] < found.records.measured()["done_ns"].max()
+    assert side["absent"]["server.queue"] == "not exposed by MLServer (start it with parallel_workers above 0)"

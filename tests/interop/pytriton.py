@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records.records import Status
-from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, holding, metric, run, running
+from tests.interop.driven import (
+    SERVERS,
+    answered,
+    becomes,
+    binary,
+    free_ports,
+    holding,
+    metric,
+    run,
+    running,
+    under_load,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -93,6 +104,33 @@ def test_generate_in_one_piece(server: Server, tmp_path: Path) -> None:
     found = answered(run(tmp_path, server.url("triton-generate"), whole))
     assert "ttft" not in found.report["metrics"]
     becomes(lambda: server.counted("success", model="words"), before + len(found.records))
+
+
+@pytest.mark.parametrize("protocol", ["kserve-v2", "kserve-v2-grpc"])
+def test_under_load_its_page_and_both_its_statistics_and_ours_are_one_count(
+    server: Server, protocol: str, tmp_path: Path
+) -> None:
+    """Each alone, since one of them is enough; its statistics are those of its page in nanoseconds."""
+    http, grpc, page = (f"127.0.0.1:{port}" for port in server.ports)
+    asked = [f"http://{page}/metrics", f"http://{http}/v2/models/stats", f"grpc://{grpc}"]
+    for source in (*asked, "auto") if protocol.endswith("grpc") else asked:
+        before = server.counted("success", model="echo")
+        (folder := tmp_path / str(len(list(tmp_path.iterdir())))).mkdir()
+        found = under_load(folder, server.url(protocol), tensors(protocol, 4), source)
+        becomes(lambda: server.counted("success", model="echo"), before + len(found.records))
+        side = found.report["server"]
+        if source == "auto":
+            assert set(side["sources"]) == {grpc}
+        names = side["names"]
+        assert names["server.batch"]["mean"] == 1
+        assert names["server.failures"]["total"] == 0
+        times = [names[f"server.{one}"]["mean"] for one in ("queue_time", "prefill_time", "e2e")]
+        assert 0 < times[1] < times[2]
+        assert times[0] < times[2] < found.records.measured()["done_ns"].max()
+        assert ("server.queue" in names) is (source == asked[0])
+    if not protocol.endswith("grpc"):
+        twice = run(tmp_path, server.url(protocol), tensors(protocol, 4), "--server-metrics", asked[1])
+        assert twice.report["server"]["names"]["server.requests"]["total"] == len(twice.records)
 
 
 @pytest.mark.parametrize("protocol", ["kserve-v2", "kserve-v2-grpc", "triton-stream"])

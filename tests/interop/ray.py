@@ -9,18 +9,23 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records.records import Status
-from tests.interop.driven import SERVERS, binary, free_ports, good, run, running
+from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, good, metric, run, running
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    (port,) = free_ports(1)
-    command = [binary("ray"), str(SERVERS / "ray_words.py"), str(port)]
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
+    port, shown = free_ports(2)
+    command = [binary("ray"), str(SERVERS / "ray_words.py"), str(port), str(shown)]
     quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
     with running(command, f"http://127.0.0.1:{port}/-/healthz", tmp_path_factory.mktemp("ray"), quiet):
-        yield f"http://127.0.0.1:{port}"
+        yield [port, shown]
+
+
+@pytest.fixture
+def url(ports: list[int]) -> str:
+    return f"http://127.0.0.1:{ports[0]}"
 
 
 def scenario(**options: Any) -> dict[str, Any]:
@@ -41,3 +46,17 @@ def test_an_error_keeps_its_message(url: str, tmp_path: Path) -> None:
     found = run(tmp_path, f"{url}/fail", scenario())
     assert found.statuses == {Status.HTTP}
     assert "no such words" in str(found.errors[0])
+
+
+def test_its_counters_come_to_ours_once_it_has_told_them(ports: list[int], url: str, tmp_path: Path) -> None:
+    """It counts in its replicas and tells twice a second here: at a run's end some may not be told yet."""
+    page = f"http://127.0.0.1:{ports[1]}/metrics"
+    before = metric(page, "ray_serve_deployment_request_counter_total")
+    load = {"kind": "concurrency", "params": {"concurrency": 8}, "stop": {"min_queries": 100, "min_duration": "4s"}}
+    found = answered(run(tmp_path, f"{url}/lines", scenario(framing="ndjson") | load, "--server-metrics", page))
+    becomes(lambda: metric(page, "ray_serve_deployment_request_counter_total"), before + len(found.records))
+    side = found.report["server"]
+    (book,) = side["books"]
+    assert len(found.records) / 2 < book["theirs"] <= book["ours"] == len(found.records)
+    assert 1 <= side["names"]["server.running"]["max"] <= 8
+    assert side["names"]["server.e2e"]["mean"] > 16e6  # nine pieces, 2 ms apart

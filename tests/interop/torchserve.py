@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from plimsoll.slo.records.records import Status
-from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, metric, run, running
+from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, metric, run, running, under_load
 
 pytestmark = pytest.mark.e2e
 
@@ -88,6 +88,25 @@ def test_streams(server: Server, protocol: str, tmp_path: Path) -> None:
     # A message is a word over gRPC; over HTTP two words that arrive together are one read.
     assert found.records["n_out"].max() == 4
     assert found.records["n_out"].min() >= (4 if protocol.endswith("grpc") else 1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_under_load_its_page_and_its_counters_and_ours_are_one_count(
+    server: Server, protocol: str, tmp_path: Path
+) -> None:
+    """One worker, 20 ms a word, and no more at once than its queue takes: the rest of the time is the wait for it."""
+    asked, page = server.asked(), f"http://127.0.0.1:{server.ports[2]}/metrics"
+    whole = texts(tmp_path, protocol, "now one")
+    found = under_load(tmp_path, server.url(protocol), whole, page, n=100, at_once=4)
+    becomes(server.asked, asked + len(found.records))
+    names, rows = found.report["server"]["names"], found.records
+    if protocol.endswith("grpc"):  # of which it counts no times
+        assert names["server.e2e"]["mean"] is None
+        return
+    waited, took = (names[f"server.{one}"]["mean"] / 1e6 for one in ("queue_time", "e2e"))
+    assert took > 20
+    assert waited > 20  # three are before each
+    assert waited + 20 < float((rows["done_ns"] - rows["sent_ns"]).mean()) / 1e6 + 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

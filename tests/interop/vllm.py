@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,13 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    python, folder, (port,) = binary("vllm"), tmp_path_factory.mktemp("vllm"), free_ports(1)
+    with serving(tmp_path_factory.mktemp("vllm"), "--max-num-seqs", "8") as found:
+        yield found
+
+
+@contextmanager
+def serving(folder: Path, *flags: str) -> Iterator[Server]:
+    python, (port,) = binary("vllm"), free_ports(1)
     env = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
     env |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     made = [python, str(SERVERS / "tiny_llama.py"), "tiny"]
@@ -44,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     # Not the program `vllm`: it asks for the metadata of a distribution of that name, and this one is called vllm-cpu.
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", "tiny", "--served-model-name", "tiny"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
-    command += ["--max-model-len", "16384", "--max-num-seqs", "8"]
+    command += ["--max-model-len", "16384", *flags]
     command += ["--enable-prompt-tokens-details", "--enable-per-request-metrics"]
     with running(command, f"http://127.0.0.1:{port}/health", folder, env, patience_s=240) as process:
         yield Server(f"http://127.0.0.1:{port}", process)
@@ -192,6 +199,20 @@ def test_under_load_its_page_and_its_counters_and_ours_are_one_count(server: Ser
         assert names["host.rss"]["max"] > 500e6
         assert (side["first_token"] is None) == bool(others), "of other answers than ours its mean tells too"
     assert found.records["phase"].max() == Phase.WARMUP
+
+
+def test_what_it_refuses_is_a_failure_of_its_count_and_a_refusal_of_ours(tmp_path: Path) -> None:
+    """Two are answered at once and two wait; whoever else asks is refused, and asks again at once."""
+    whole = scenario("openai-chat", 100, exact_output=True)
+    whole |= {"kind": "concurrency", "params": {"concurrency": 8}, "stop": {"min_queries": 40, "min_duration": "3s"}}
+    (folder := tmp_path / "vllm").mkdir()
+    with serving(folder, "--max-num-seqs", "2", "--max-num-queued-reqs", "2") as server:
+        found = run(tmp_path, server.url, whole, "--server-metrics", "auto")
+    assert found.statuses == {Status.OK, Status.REFUSED}, found.errors[:3]
+    side = found.report["server"]
+    assert side["names"]["server.failures"]["total"] == (found.records["status"] == Status.REFUSED).sum() > 20
+    assert [book["difference"] for book in side["books"]] == [0, 0, 0]
+    assert side["absent"] == {}
 
 
 def test_behind_a_second_name_it_counts_once(server: Server, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from plimsoll.harness.run.job import Prepared, hold
 from plimsoll.harness.run.judged import conclude, write_report
 from plimsoll.harness.run.readiness import Ready, preflight, wait_ready
 from plimsoll.harness.run.rundir import ATTEMPTS, RunDirectory, Sealed
+from plimsoll.harness.scraping.scraping import startup
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.secrecy.secrets import public_shell
 from plimsoll.harness.series.coldstart.coldstart_flags import Goal, Wanted
@@ -256,7 +257,7 @@ def _one(wanted: Wanted, number: int, out: Path, folder: Path, staff: Staff) -> 
         reports = [_reported(alone, first), _reported(rest, curve)]  # only now: the server was waiting
         part = of_curve(part, curve, first, list(reports[1][1].validity.reasons))
         served.raise_if_ended()
-        part = part.model_copy(update={"complete": True})
+        part = part.model_copy(update={"complete": True, "phases": startup(_target(wanted))})
     except KeyboardInterrupt:
         fault = HarnessFault("interrupted", ExitCode.INTERRUPTED)
     except HarnessFault as caught:

@@ -23,8 +23,8 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 #: A comma separates settings only where a setting follows it, so that a URL or a fault may hold one.
 _COMMA = re.compile(r",(?=[a-z_]+(?:\.[A-Za-z0-9_-]+)?=)")
 
-#: Of the bundled server, those that are numbers, or true or false.
-_NO_TEXTS = ("max_batch", "step_tokens", "kv_blocks", "threads", "queue_limit", "slots", "prefix_cache")
+#: Of the bundled server, those that are neither numbers nor true or false.
+_TEXTS = ("ttft", "itl", "fault", "preset", "device", "max_wait", "service", "window", "batching")
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -44,10 +44,15 @@ class BundledServer(BaseModel):
     step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
     kv_blocks: Whole | None = None
     prefix_cache: bool = Field(default=False, description="Reuse the KV blocks of equal prompt beginnings (llm).")
+    batching: Literal["continuous", "static"] | None = Field(default=None, description="Of the llm.")
+    image_side: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Of resnet50, in pixels.")
+    resident: Whole | None = Field(default=None, description="Models of fixed outputs in memory at a time.")
+    response_cache: Whole | None = Field(default=None, description="Answers to keep for the same request.")
     threads: Whole | None = None
     queue_limit: Whole | None = None
     slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
-    service: Literal["constant", "exponential"] | None = Field(default=None, description="Service times (scripted).")
+    service: str | None = Field(default=None, description="constant, exponential, or of a batch: 5ms+0.6ms*B.")
+    window: str | None = Field(default=None, description="none, static, dynamic, adaptive, or how long.")
 
     @field_validator("fault", mode="before")
     @classmethod
@@ -185,7 +190,7 @@ def _set(mapping: dict[str, Any], key: str, text: str) -> list[str]:
         return [f"{key}: {error}"] if error else []
     if key in BundledServer.model_fields:
         server = mapping.setdefault("server", {})
-        value, error = _yaml(text) if key in _NO_TEXTS else (text, None)
+        value, error = (text, None) if key in _TEXTS else _yaml(text)
         server[key] = [*server.get(key, []), value] if key == "fault" else value
         return [f"{key}: {error}"] if error else []
     value, error = _yaml(text) if key in ("tls_verify", "price_per_hour", "gpus") else (text, None)

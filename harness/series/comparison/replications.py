@@ -239,7 +239,7 @@ def _measured(
                 directory=str(item.folder),
                 plan=str(sealed.manifest.get("plan_fingerprint", "")),
                 within=within,
-                side=_said(sealed, records) if any(one.of_server for one in quantities) else None,
+                side=_said(sealed, records),
             )
         )
         started.append(int(sealed.manifest.get("t0_wall_ns", 0)))

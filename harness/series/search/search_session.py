@@ -472,4 +472,4 @@ def _aimed(prepared: Prepared, server: Bundled) -> Prepared:
 def _sent_to(job: Job, server: Bundled) -> Job:
     target = job.target if job.bundled is None else aim(job.target, server, job.bundled[1])
     classes = {name: _sent_to(one, server) for name, one in job.classes.items()}
-    return replace(job, bundled=None, target=target, classes=classes)
+    return replace(job, bundled=None, target=target, classes=classes, serving=server.process.pid)

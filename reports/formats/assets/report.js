@@ -56,6 +56,7 @@
 
   const show = (chart, index, x, y) => {
     chart.index = index;
+    chart.svg.dataset.at = index;
     for (const other of together(chart)) draw(other, Math.min(index, other.data.x.length - 1));
     say(chart, index, x, y);
   };

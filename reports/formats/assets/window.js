@@ -314,13 +314,13 @@
     const flags = data.series.find((one) => one.name === "error");
     return flags ? part(flags, from, to, group).rows : [];
   };
-  // Holm: a FAIL stands only where it does among all objectives.
+  // Holm: a FAIL stands only where it does among all objectives of the run, those that are not judged here as well.
   const judge = (from, to, group = 0) => {
     const found = data.objectives.map((goal) => judgeOne(goal, from, to, group));
     const ordered = found.filter((one) => one.many !== undefined).sort((a, b) => a.many - b.many);
     let stands = true;
     ordered.forEach((one, step) => {
-      stands = stands && one.many * (ordered.length - step) <= data.alpha;
+      stands = stands && one.many * (data.tests - step) <= data.alpha;
       if (one.outcome === "FAIL" && !stands) one.outcome = "INCONCLUSIVE";
     });
     return found;
@@ -372,10 +372,13 @@
 
   const render = () => {
     const about = data.values[group - 1], [from, to] = chosen ?? all, active = chosen || group;
+    const held = panel.contains(document.activeElement) ? document.activeElement.tagName : "";
     const title = chosen ? `${clock(ns(from))} to ${clock(ns(to))}` : "The whole run";
+    const heading = about ? `${title}, ${data.label} ${about}` : title;
+    document.getElementById("said").textContent = active ? `${heading}: ${requests()}` : heading;
     const clear = el("button", { type: "button" }, "Clear");
     clear.addEventListener("click", () => { group = 0; select(null); });
-    const head = el("div", { class: "window-head" }, el("h3", { "aria-live": "polite" }, about ? `${title}, ${data.label} ${about}` : title), el("span", { class: "requests" }, active ? requests() : "Drag across a chart below to judge a part of the run. On the keyboard: focus a chart, then Shift and the arrows."));
+    const head = el("div", { class: "window-head" }, el("h3", {}, heading), el("span", { class: "requests" }, active ? requests() : "Drag across a chart below to judge a part of the run. On a chart with the keyboard: arrows, then Shift and arrows."));
     if (data.label) {
       const choose = el("select", { "aria-label": data.label }, el("option", { value: "0" }, `every ${data.label}`), ...data.values.map((value, i) => el("option", { value: i + 1 }, value)));
       choose.value = String(group);
@@ -387,10 +390,11 @@
     if (active) {
       panel.append(metrics());
       if (data.objectives.length && !data.invalid) panel.append(goals());
-      const exact = data.cells ? `Percentiles are to ${percent(data.cells)}, what breaks a limit is exact` : "Times are rounded up to a step that no limit falls between";
+      const exact = data.cells ? `Of so many requests the page holds counts: percentiles are to ${percent(data.cells)}, what breaks a limit is exact` : "Times are rounded up to a step that no limit falls between";
       const why = data.invalid ? "The run is invalid, so no part of it is judged." : "Requests count where they were due; small numbers are of the whole run. Each objective is judged as measured, by the rules of the whole run and its memory. A part that was chosen after looking proves nothing: the verdict of the run stands.";
       panel.append(el("p", { class: "fine" }, `${why} ${exact}.`));
     }
+    if (held) (panel.querySelector(held) ?? panel.querySelector("select") ?? panel).focus();  // whoever uses keys goes on here
   };
 
   // -- brushing -----------------------------------------------------------------------------------------------------
@@ -399,7 +403,8 @@
   const select = (next) => {
     const kept = next?.map((edge) => Math.min(Math.max(edge, 0), data.buckets));
     chosen = kept && kept[0] < kept[1] ? kept : null;
-    const address = chosen ? `#t=${chosen[0]}-${chosen[1]}` : location.pathname + location.search;
+    const [from, to] = chosen ?? all, about = group ? `,${group}` : "";
+    const address = chosen || group ? `#t=${from}-${to}${about}` : location.pathname + location.search;
     if (location.protocol !== "blob:") history.replaceState(null, "", address);  // one kept by the live page has none
     for (const brush of brushes) brush.paint();
     render();
@@ -416,7 +421,7 @@
       const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * read.width;
       return Math.min(Math.max(Math.floor((at - edgeAt(0)) / (2 * half)), 0), data.buckets - 1);
     };
-    let start = null, from = 0, cursor = null;
+    let start = null, from = 0, cursor = null, reading = false;
     const moved = (event) => Math.abs(event.clientX - from) > 4;
     node.addEventListener("pointerdown", (event) => { if (event.button) return;
       start = bucket(event);
@@ -438,8 +443,11 @@
     });
     node.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (event.key === "Escape") { cursor = null; select(null); }
-      if (!step || !event.shiftKey) { cursor = null; return; }
+      if (event.key === "Escape") { cursor = null; reading = false; select(null); }
+      if (!step || !event.shiftKey) { cursor = null; reading ||= Boolean(step); return; }
+      const read = Math.min(Math.max(Number(svg.dataset.at) - step, 0), data.buckets - 1);  // where the read-out stood
+      if (reading) cursor = [read, read];
+      reading = false;
       cursor = cursor ?? (chosen ? [chosen[0], chosen[1] - 1] : [step > 0 ? 0 : data.buckets - 1, step > 0 ? -1 : data.buckets]);
       cursor = [cursor[0], Math.min(Math.max(cursor[1] + step, 0), data.buckets - 1)];
       event.preventDefault();
@@ -460,8 +468,13 @@
     await unpack();
     panel.hidden = false;
     for (const node of document.querySelectorAll('[data-group^="time"]')) brush(node);
-    const asked = location.hash.match(/^#t=(\d+)-(\d+)$/);
-    select(asked ? [Number(asked[1]), Number(asked[2])] : null);
+    const follow = () => {
+      const [, from, to, about] = location.hash.match(/^#t=(\d+)-(\d+)(?:,(\d+))?$/) ?? [];
+      group = Number(about ?? 0) <= data.values.length ? Number(about ?? 0) : 0;
+      select(from ? [Number(from), Number(to)] : null);
+    };
+    addEventListener("hashchange", follow);
+    follow();
     globalThis.plimsoll = { judge, measure, words: { duration, percent }, select: (from, to, about = 0) => { group = about; select([from, to]); } };
   });
 })();

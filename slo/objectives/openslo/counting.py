@@ -5,8 +5,6 @@ good or not; in slices always a request. Slices begin at t0 and an event belongs
 due, so that no answer, however late, moves it to another. Nothing here passes or fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

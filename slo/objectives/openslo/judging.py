@@ -4,8 +4,6 @@ Two answers, never mixed: what OpenSLO would have said of the counts (met or mis
 or INCONCLUSIVE, which also knows the size of the sample. No data is INCONCLUSIVE, for each component of a composite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -250,11 +248,8 @@ def evidence_of(part: Component, counted: Tally, along: share.Course, records: R
         return Events(share.counted(in_order, along.growing), None, failed)
     laid = share.series(counted.severity, counted.row, along)
     timed = all(limit.unit in ("ns", "per_s") for limit in events.limits)
-    return Events(
-        laid.count(counted.bad, np.isinf(counted.severity)),
-        Distance(np.sort(counted.severity), laid.memory) if timed else None,
-        failed,
-    )
+    far = Distance(np.sort(counted.severity), laid.memory) if timed else None
+    return Events(laid.count(counted.bad, np.isinf(counted.severity)), far, failed)
 
 
 def _failed(part: Component, counted: Tally, records: Records) -> int:
@@ -283,11 +278,8 @@ def _slice_means(
         found.append((part, slice_mean(used, loss, sliced.total)))
         missing = max(missing, counted.missing)
         most_empty = max(most_empty, int(np.count_nonzero(sliced.empty)))
-    return (
-        found,
-        missing,
-        [f"mean of {slices.count} slices of {span(terms.slice_ns)}", *_left_out(terms, most_empty, slices)],
-    )
+    of = f"mean of {slices.count} slices of {span(terms.slice_ns)}"
+    return found, missing, [of, *_left_out(terms, most_empty, slices)]
 
 
 def _left_out(terms: Terms, empty: int, slices: Grid) -> list[str]:

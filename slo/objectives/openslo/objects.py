@@ -4,8 +4,6 @@ Reading one object never looks at another: references stay names with their plac
 ``plimsoll.slo.objectives.openslo.reading`` to follow.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -423,9 +421,9 @@ def _threshold(spec: Place) -> Threshold | None:
             return None
         unit = spec.at("unit").one_of(_TIMES)
         return Threshold(name, unit, where) if unit and where is not None else None
-    right = "/s" if base == "per_s" else ""
+    right = {"per_s": "/s", "bytes": "B"}.get(base, "")
     if spec.has("unit") and spec.at("unit").value != right:
-        fix = "Write unit: /s" if right else f"{name} has no unit: remove it"
+        fix = f"Write unit: {right}" if right else f"{name} has no unit: remove it"
         spec.at("unit").error(f"is {show(spec.at('unit').value)}. {fix}")
         return None
     return None if where is None else Threshold(name, right, where)

@@ -3,8 +3,6 @@
 It knows what counts, over which period, and which alerts watch it. It reads no file and draws nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

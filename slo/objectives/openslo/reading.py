@@ -4,8 +4,6 @@ References are followed inside the file only: what a gate promises should stand 
 another system is valid and kept apart (``Loaded.outside``): it can be checked and not judged.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from plimsoll.documents import files
 from plimsoll.slo.objectives.ledger import AlertRule
@@ -467,16 +465,8 @@ class _Objects:
             condition = self.conditions.get(name)
         if condition is None or not policy.breaching:
             return None
-        look = condition.lookback.ns
-        return AlertRule(
-            name=policy.name,
-            severity=condition.severity,
-            long_ns=look,
-            short_ns=look,
-            factor=condition.threshold,
-            operator=condition.operator,
-            after_ns=condition.after.ns,
-        )
+        look, after = condition.lookback.ns, condition.after.ns
+        return AlertRule(policy.name, condition.severity, look, look, condition.threshold, condition.operator, after)
 
     def _rules(self, slo: SloRead) -> tuple[AlertRule, ...]:
         found = []
@@ -589,13 +579,10 @@ def _promise(
     assert slo.window is not None
     window = items[0].window
     terms = Terms(slo.method, parts, window.ns if window else 0, slo.empty or "exclude")
-    described: Any = slo.spec.at("description").value
-    title = slo.meta.title
-    if suffix:
-        title = f"{title}: {items[0].title or suffix}"
+    described = slo.spec.at("description").value
     return Slo(
         name=slo.meta.name + suffix,
-        title=title,
+        title=f"{slo.meta.title}: {items[0].title or suffix}" if suffix else slo.meta.title,
         service=slo.service or "",
         source=f"{slo.spec.findings.file}: {slo.spec.label}",
         terms=terms,

@@ -4,8 +4,6 @@ Each ``*.yaml`` beside this file is one family, as data with its sources; this m
 nothing, and it holds no limit that has no source.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,6 +1,6 @@
 """The reference server that Plimsoll brings along."""
 
-from plimsoll.slo.server.canonical import Engine, counter, gauge, mean
+from plimsoll.slo.server.canonical import Engine, Reading, Sizes, counter, gauge, mean
 
 ENGINE = Engine(
     "reference",
@@ -10,6 +10,8 @@ ENGINE = Engine(
         gauge("server.queue", "reference_waiting"),
         gauge("server.running", "reference_running"),
         gauge("server.kv_usage", "reference_kv_blocks_used", over=("reference_kv_blocks",), flag="--model llm"),
+        Reading("server.batch", "mean", ("reference_batched_total",), ("reference_batch_fill_count",)),
+        Reading("server.busy", "mean", ("reference_busy_seconds_total",), ("reference_watched_seconds_total",)),
         counter("server.preempted", "reference_preempted"),
         counter("server.cached_tokens", "reference_prefix_hit_tokens_total"),
         counter("server.generated_tokens", "reference_output_tokens_total"),
@@ -22,4 +24,6 @@ ENGINE = Engine(
         gauge("host.rss", "reference_resident_bytes"),
     ),
     rank=20,
+    sizes=(Sizes(("reference_batch_size_total",)),),
+    phases=("reference_startup_seconds", "phase", 1e9),
 )

@@ -1,4 +1,6 @@
-"""SGLang. Its gauge of the cache's hit rate is 0 after every decode report, so hits are read from token counters."""
+"""SGLang. Its gauge of the cache's hit rate is 0 after every decode report, so hits are read from token counters. With
+priorities its gauges of requests have a series for all, and one for each priority besides.
+"""
 
 from plimsoll.slo.server.canonical import Engine, Reading, counter, gauge, mean
 
@@ -9,8 +11,8 @@ ENGINE = Engine(
     "SGLang",
     ("/metrics",),
     (
-        gauge("server.queue", "sglang:num_queue_reqs", flag=_ON),
-        gauge("server.running", "sglang:num_running_reqs", flag=_ON),
+        gauge("server.queue", "sglang:num_queue_reqs", flag=_ON, priority=""),
+        gauge("server.running", "sglang:num_running_reqs", flag=_ON, priority=""),
         gauge("server.kv_usage", "sglang:token_usage", flag=_ON),
         counter("server.preempted", "sglang:num_retracted_requests_total", flag=f"{_ON} from release 0.5.6"),
         Reading(
@@ -27,4 +29,5 @@ ENGINE = Engine(
         mean("server.itl", "sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds", flag=_ON),
         mean("server.e2e", "sglang:e2e_request_latency_seconds", flag=_ON),
     ),
+    phases=("sglang:startup_latency_breakdown_seconds_max", "context", 1e9),
 )

@@ -1,6 +1,6 @@
 """Triton's statistics (``GET v2/models/stats``): exact, by model, in nanoseconds. They stand above its metrics."""
 
-from plimsoll.slo.server.canonical import Engine, Reading, counter
+from plimsoll.slo.server.canonical import Engine, Reading, Sizes, counter
 
 _ = "triton_statistics_"
 _DONE = f"{_}inference_stats_success_count"
@@ -23,4 +23,5 @@ ENGINE = Engine(
         _ns("server.e2e", "success"),
     ),
     rank=40,
+    sizes=(Sizes((f"{_}batch_executions",)),),
 )

@@ -1,6 +1,6 @@
-"""vLLM, alone or inside Ray Serve, which calls its families ``ray_vllm_*``. Names of release 0.6 (V0) to 0.11 (V1)."""
+"""vLLM, alone or inside Ray Serve, which calls its families ``ray_vllm_*``. Names of release 0.6 (V0) to 0.32 (V1)."""
 
-from plimsoll.slo.server.canonical import Engine, Reading, counter, gauge, mean
+from plimsoll.slo.server.canonical import Engine, Reading, Sizes, counter, gauge, mean
 
 
 def _all(*names: str) -> tuple[str, ...]:
@@ -25,6 +25,7 @@ ENGINE = Engine(
         counter("server.prompt_tokens", *_all("prompt_tokens_total", "prompt_tokens")),
         counter("server.generated_tokens", *_all("generation_tokens_total", "generation_tokens")),
         counter("server.requests", *_all("request_success_total", "request_success")),
+        counter("server.failures", *_all("admission_rejections_total"), flag="--max-num-queued-reqs"),
         mean("server.queue_time", *_all("request_queue_time_seconds")),
         mean("server.prefill_time", *_all("request_prefill_time_seconds")),
         mean("server.decode_time", *_all("request_decode_time_seconds")),
@@ -32,4 +33,5 @@ ENGINE = Engine(
         mean("server.itl", *_all("inter_token_latency_seconds", "time_per_output_token_seconds")),
         mean("server.e2e", *_all("e2e_request_latency_seconds")),
     ),
+    sizes=(Sizes(_all("iteration_tokens_total_bucket"), "le", "tokens", exact=False),),
 )

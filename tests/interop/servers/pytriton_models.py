@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
 
 
 def echo(requests: list[Any]) -> list[dict[str, np.ndarray[Any, Any]]]:
@@ -47,7 +47,8 @@ def main(http: int, grpc: int, metrics: int) -> None:
     text = {"inputs": [Tensor(name="text_input", dtype=np.bytes_, shape=(1,))]}
     text["outputs"] = [Tensor(name="text_output", dtype=np.bytes_, shape=(1,))]
     queue = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=4))
-    with Triton(config=config) as server:
+    # Its statistics are kept behind a token otherwise.
+    with Triton(config=config, security_config=TritonSecurityConfig(restricted_endpoints=[])) as server:
         server.bind("echo", echo, **numbers, config=ModelConfig(batching=False))
         server.bind("words", words, **text, config=ModelConfig(batching=False, decoupled=True))
         server.bind("slow", slow, **numbers, config=ModelConfig(max_batch_size=1, batcher=queue))

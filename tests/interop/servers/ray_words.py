@@ -31,10 +31,12 @@ class Words:
         yield json.dumps({"done": True, "tokens": len(words)}) + "\n"
 
 
-def main(port: str) -> None:
+def main(port: str, metrics_port: str) -> None:
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+    often = {"metrics_report_interval_ms": 500}  # 10 s by itself
+    quiet = {"include_dashboard": False, "configure_logging": False, "log_to_driver": False}
+    ray.init(num_cpus=2, _metrics_export_port=int(metrics_port), _system_config=often, **quiet)
     serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
     serve.run(Words.bind(), blocking=True)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plimsoll.harness.distributed import agents, intervals
 from plimsoll.harness.distributed.agents import Echo, Offset
 from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, Assembly, Damaged, cut, line
-from plimsoll.scenarios.plan.arrival import constant_rate, due_times
+from plimsoll.scenarios.plan.arrival import constant_rate
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import Records, concat, from_columns
@@ -20,6 +20,7 @@ from plimsoll.slo.statistics.distribution import DEFAULT_HDR, hdr_counts, merge
 from plimsoll.slo.validity.lateness import dispersion
 from plimsoll.slo.validity.validity import CLOCK_LIMIT_NS
 from tests import hdr_log
+from tests.due_times import due_times
 
 MS = 1_000_000
 DELAYS = st.integers(0, 200 * MS)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.harness.run.job import check_labels, promised
+from plimsoll.harness.run.contradictions import check_labels
+from plimsoll.harness.run.job import promised
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.spec import ScenarioError

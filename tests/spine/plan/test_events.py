@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run import happenings
-from plimsoll.harness.run.job import check_labels, prepare, promised
+from plimsoll.harness.run.contradictions import check_labels
+from plimsoll.harness.run.job import prepare, promised
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.spec import ScenarioError
@@ -88,6 +89,9 @@ def test_an_objective_on_what_the_run_has_not_is_refused(objective: str, says: s
     made = scenario(phases={"calm": {"to": "9s"}, "spike": {"from": "9s", "to": "12s"}})
     assert says in check_labels(made, [parse(objective)])[0]
     assert check_labels(made, [parse("recovered(p95(ttft) <= 1s) <= 1s after spike")]) == []
+    both = scenario(events=[{"at": "9s", "name": "deploy", "note": "x"}], phases={"calm": {"to": "9s"}})
+    for after in ("", " after deploy", " after calm"):
+        assert check_labels(both, [parse(f"recovered(p95(ttft{{phase=calm}}) <= 1s) <= 1s{after}")]) == []
 
 
 def test_commands_that_the_shell_could_not_run_are_refused_before_anything_is_sent() -> None:

@@ -8,14 +8,13 @@ from scipy import stats
 
 from plimsoll.scenarios.plan.arrival import (
     MAX_QUERIES,
-    PROCESSES,
     RateProfile,
     Segment,
     constant_rate,
-    due_times,
     expected_queries,
 )
 from plimsoll.scenarios.plan.plan import IntArray
+from tests.due_times import PROCESSES, due_times
 
 S = 1_000_000_000
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.scenarios import spec
-from plimsoll.scenarios.plan.arrival import PROCESSES, RateProfile, Segment, due_times
+from plimsoll.scenarios.plan.arrival import RateProfile, Segment
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
 from plimsoll.scenarios.text.fields import MAX_NS, format_duration, parse_duration
+from tests.due_times import PROCESSES, due_times
 
 S = 1_000_000_000
 

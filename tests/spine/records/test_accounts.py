@@ -5,6 +5,7 @@ and says why.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from plimsoll.scenarios.scenario import parse
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
-from plimsoll.slo.records.records import COLUMNS, Records, from_arrays
+from plimsoll.slo.records.records import COLUMNS, Records, Status, from_arrays
 from plimsoll.slo.validity import accounts
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess
@@ -299,3 +300,22 @@ def test_digests_of_parts_in_any_order_add_up_to_that_of_the_whole(data: st.Data
     both = sum(accounts.digests(part).get(0, 0) for part in parts) % (1 << 64)
     assert accounts.digests(rows) == {0: both} == accounts.digests(rec.concat(parts[::-1]))
     assert accounts.sums(rec.concat(parts)) == accounts.sums(rows)
+
+
+@given(*[st.integers(0, 9)] * 5)
+def test_the_figures_of_a_killed_worker_of_sessions_add_up_to_the_plan(
+    ok: int, stand_ins: int, unsent: int, never: int, without_row: int
+) -> None:
+    """It had sent some later turns of whose sessions no row came: those were lost, and not never due."""
+    statuses = [0] * ok + [int(Status.UNFINISHED)] * stand_ins + [int(Status.UNSENT)] * unsent
+    texts = [None] * ok + [accounts.DIED] * stand_ins + ["not sent before the run ended"] * unsent
+    rows = rec.from_columns(len(texts), status=np.array(statuses, np.int8), errors=texts)
+    sent = ok + stand_ins + without_row
+    facts = GeneratorFacts(
+        open_loop=True, planned=len(rows), plan_samples=len(rows), sent=sent, lost=without_row,
+        unreached=never + without_row,
+    )  # fmt: skip
+    said = accounts.check(rows, facts).detail
+    figures = {name: int(n) for name, n in re.findall(r"(sent|planned|unsent|never due) (\d+)", said)}
+    assert figures["planned"] == figures["sent"] + figures["unsent"] + figures.get("never due", 0)
+    assert (figures["sent"], figures.get("never due", 0)) == (sent, never)

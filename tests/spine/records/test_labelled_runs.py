@@ -63,7 +63,11 @@ def answered(plan: Plan, worker: int, workers: int, said: dict[str, list[str | i
 
 
 def sealed(
-    folder: Path, kind: str, said: list[dict[str, list[str | int | None]]], source: PayloadSource | None = None
+    folder: Path,
+    kind: str,
+    said: list[dict[str, list[str | int | None]]],
+    source: PayloadSource | None = None,
+    **more: object,
 ) -> tuple[Sealed, Plan]:
     scenario, plan = planned(kind)
     directory = rundir.create(folder)
@@ -77,7 +81,7 @@ def sealed(
         account = {"sent": len(rows), "rows": len(rows), **writer.account}
         members.append(Member(index, done={"account": account, "folders": writer.folders}))
     manifest = {"schema": "plimsoll.manifest/1", "run_id": "r", "t0_wall_ns": 1, "t0_monotonic_ns": 0, "seed": 1,
-                "plan_fingerprint": plan.fingerprint(), "workers": len(said)}  # fmt: skip
+                "plan_fingerprint": plan.fingerprint(), "workers": len(said), **more}  # fmt: skip
     planned_rows = 0 if plan.cyclic else plan.n_samples
     facts = GeneratorFacts(open_loop=plan.open_loop, planned=planned_rows, n_workers=len(said), kernel_reads=N)
     tenants = LabelTable.of({"tenant": TENANTS})
@@ -161,6 +165,19 @@ def test_the_endpoints_count_of_prompts_is_held_against_the_plans(tmp_path: Path
     assert (plain.facts.planned_tokens, plain.facts.told_tokens) == (0, 0)
     assert "told_tokens" not in plain.facts.to_json()
     assert "ideal_cached_tokens" not in (plain.records.labels or NO_LABELS).columns
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_is_of_the_phase_that_it_was_due_in_and_so_is_one_that_was_never_sent(tmp_path: Path, kind: str) -> None:
+    cut_ns = [("", 0), ("before", 5 * MS), ("", 20 * MS), ("after", 30 * MS)]
+    found, _ = sealed(tmp_path / "r", kind, [{}, {}], phases=cut_ns)
+    due, warm = found.records["due_ns"].tolist(), found.records["phase"] == 1
+    names = ["before" if 5 <= at / MS < 20 else "after" if at >= 30 * MS else None for at in due]
+    assert texts(found.records, "phase") == [None if w else name for w, name in zip(warm, names, strict=True)]
+    assert {"after", None} <= {*names}
+    again = open_sealed(tmp_path / "r")
+    assert texts(again.records, "phase") == texts(found.records, "phase")
+    assert again.facts.plan_faults == ()
 
 
 def test_a_later_turn_is_longer_than_the_source_knows() -> None:

@@ -29,7 +29,10 @@ from tests.unit.harness.test_clients_conformance import PAYLOAD
 
 CASES = {**ANSWERS, **FAILURES}
 #: What the words above the last table say of every failed request.
-WORST = ("ttfb", "ttft", "ttft_answer", "tpot", "e2e", "latency", "service_time", "reader_idle", "reader_stalls")
+WORST = (
+    *("ttfb", "ttft", "ttft_answer", "tpot", "e2e", "latency", "service_time", "reader_idle", "reader_stalls"),
+    *("bytes_out", "bytes_in"),
+)
 NOTHING = ("fluidity", "reader_in_time", "output_rate", "output_tokens")
 #: Cases that are not about the OpenAI API's own ways to say things.
 ANYWHERE = (
@@ -81,9 +84,8 @@ METRICS = frozenset(CATALOGUE)
 def limit(indicator: Indicator) -> str:
     """A limit on a single request that any value keeps."""
     lower = indicator.better == "lower"
-    unit = {"ns": "1000000s", "per_s": "1000000/s" if lower else "0/s", "1": "1000000" if lower else "0"}[
-        indicator.unit
-    ]
+    rate, number = ("1000000/s", "1000000") if lower else ("0/s", "0")
+    unit = {"ns": "1000000s", "per_s": rate, "1": number, "bytes": "1000000GiB"}[indicator.unit]
     return f"{indicator.name} {'<=' if lower else '>='} {unit}"
 
 
@@ -120,6 +122,7 @@ def test_an_answer(name: str) -> None:
     records = rows_of(ANSWERS[name])
     assert records["status"].tolist() == [Status.OK, Status.OK]
     always = {"lag": "2", "generator_lag": "1", "error": "0", "connect": "free", "cached_share": "-"}
+    always |= {"bytes_out": "300", "bytes_in": "900"}
     said = {**TIMES[name], **TOKENS[name], **always}
     assert set(said) - {"what comes", "tokens", "counted from"} == METRICS
     for metric, indicator in CATALOGUE.items():

@@ -15,7 +15,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from scipy import stats
 
-from plimsoll.scenarios.plan.arrival import constant_rate, due_times
+from plimsoll.scenarios.plan.arrival import constant_rate
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.scenarios.plugins import kinds
 from plimsoll.slo.objectives.goodput import goodput
@@ -32,6 +32,7 @@ from plimsoll.slo.statistics.confidence import (
 )
 from plimsoll.slo.statistics.distribution import HdrConfig
 from tests import hdr_log
+from tests.due_times import due_times
 
 MS = 1_000_000
 US = HdrConfig(1, 3_600_000_000, 3)

@@ -6,6 +6,9 @@ import pytest
 
 from plimsoll.slo.objectives.goodput import goodput, held, span_ns, throughput
 from plimsoll.slo.objectives.objective import from_goodput, parse
+from plimsoll.slo.objectives.selector import parse as selector
+from plimsoll.slo.objectives.selector import selected
+from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Records, from_columns
 
 MS = 1_000_000
@@ -99,3 +102,13 @@ def test_nothing_measured_gives_no_rate() -> None:
     found = throughput(from_columns(0))
     assert (found.requests_per_s, found.span_ns) == (0.0, 0)
     assert goodput(from_columns(0), []).good_fraction == 0.0
+
+
+def test_a_rate_of_a_phase_is_per_second_of_it_and_not_since_t0() -> None:
+    due = [0, 10 * MS, 60 * MS, 80 * MS]
+    some = run(due_ns=due, ready_ns=due, sent_ns=due, done_ns=[20 * MS, 30 * MS, 70 * MS, 160 * MS])
+    some = some.labelled(LabelTable.of({"phase": ["before", "before", "after", "after"]}))
+    assert span_ns(selected(some, selector("phase=after"))) == 100 * MS
+    assert span_ns(selected(some, selector("phase=before"))) == 30 * MS
+    assert span_ns(some) == 160 * MS
+    assert goodput(selected(some, selector("phase=after")), []).goodput_per_s == 20

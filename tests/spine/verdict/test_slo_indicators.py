@@ -34,7 +34,8 @@ def streamed(n: int = 1, **columns: object) -> Records:
     good: dict[str, object] = {
         "due_ns": 0, "ready_ns": 1 * MS, "sent_ns": 2 * MS, "headers_ns": 10 * MS, "first_byte_ns": 10 * MS,
         "first_token_ns": 20 * MS, "first_answer_ns": 24 * MS, "last_token_ns": 34 * MS, "done_ns": 40 * MS,
-        "connect_ns": 500_000, "n_out": 3, "n_in": 5, "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
+        "connect_ns": 500_000, "bytes_out": 300, "bytes_in": 900, "n_out": 3, "n_in": 5,
+        "chunks": [[20 * MS, 24 * MS, 34 * MS]] * n,
         "labels": {
             "tries": [3] * n, "hedges": [1] * n, "hedge": [1] * n, "wasted_tokens": [7] * n, "cached_tokens": [2] * n,
             "degraded": [1] * n, "barge_in_stop": [9] * n, "overlap": [8] * n, "talked_over": [1] * n,
@@ -72,7 +73,7 @@ class TestConformance:
             assert getattr(indicator, name).strip()
         assert indicator.name.isidentifier()
         assert indicator.name.islower()
-        assert indicator.unit in ("ns", "per_s", "1")
+        assert indicator.unit in ("ns", "per_s", "1", "bytes")
         assert indicator.better in ("lower", "higher")
         assert indicator.scope in ENTRIES
         assert indicator.needs
@@ -146,7 +147,7 @@ class TestConformance:
         ("lag", [2 * MS]), ("generator_lag", [1 * MS]), ("connect", [500_000]), ("output_tokens", [3]),
         ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
         ("reader_in_time", [1.0]), ("attempts_per_request", [3]), ("retried", [1]), ("hedge_wins", [1]),
-        ("wasted_tokens", [7]), ("cached_share", [0.4]), ("degraded", [1]),
+        ("wasted_tokens", [7]), ("cached_share", [0.4]), ("degraded", [1]), ("bytes_out", [300]), ("bytes_in", [900]),
         ("barge_in_stop", [9]), ("overlap", [8]), ("talked_over", [1]),
     ],
 )  # fmt: skip

@@ -8,13 +8,14 @@ import json
 import numpy as np
 import pytest
 
-from plimsoll.scenarios.plan.arrival import constant_rate, due_times
+from plimsoll.scenarios.plan.arrival import constant_rate
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import IntArray, Records, Status, from_columns
 from plimsoll.slo.statistics import order
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.lateness import P_CLAIM, claimed, dispersion, exponential_fit, rate_per_s
 from plimsoll.slo.validity.validity import Validity, assess
+from tests.due_times import due_times
 
 MS = 1_000_000
 N = 1000

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.run.job import check_labels, prepare
+from plimsoll.harness.run.contradictions import check_labels
+from plimsoll.harness.run.job import prepare
 from plimsoll.harness.series.one_run import carry_out
 from plimsoll.scenarios.spec import parse
 from plimsoll.slo.objectives.objective import parse as objective

@@ -141,7 +141,7 @@ def test_options_are_checked(name: str) -> None:
 
 def answer(*outputs: ServerTensor, typed: bool = False, **said: bool | str) -> Any:
     """As the bundled server writes it."""
-    request = type("R", (), {"model": "m", "request_id": ""})()
+    request = type("R", (), {"model": "m", "request_id": "", "version": "1"})()
     return response(request, outputs, typed=typed, **said)
 
 

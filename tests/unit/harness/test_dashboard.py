@@ -21,7 +21,7 @@ from plimsoll.harness.live.state import FIRST_NS, MOST, LiveState
 from plimsoll.harness.run.job import Prepared, prepare
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.one_run import LivePage
-from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart
+from plimsoll.reports.documents.live import LiveReport, RunPart, VerdictPart, strips
 from plimsoll.reports.formats.openmetrics import live as render
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.slo.objectives.objective import parse
@@ -48,6 +48,15 @@ def test_before_t0_is_known_it_says_so_and_no_more() -> None:
         None,
         ["max(latency) <= 1s"],
     )
+
+
+def test_events_are_marked_as_soon_as_they_began() -> None:
+    state, t0 = begun()
+    state.heard(0, status(10, 5, in_flight=1), t0 + 2 * S)
+    state.happened({"name": "restart", "begun_ns": S, "ended_ns": -1})
+    found = state.report(t0 + 9 * S)
+    assert found.events == {"restart": S}
+    assert all("restart" in str(chart.wide.svg) for chart in strips(found)[:1])
 
 
 @pytest.mark.parametrize("step_ms", [130, 250, 270, 900])

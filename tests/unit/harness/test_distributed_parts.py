@@ -565,7 +565,8 @@ def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
 
     agents = {"agents": [{"name": "a", "host": {"hostname": host}}]}
     workforce = cast("Workforce", SimpleNamespace(facts=lambda: agents, kill=kill))
-    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled, directory=None, classes={}))
+    scenario = SimpleNamespace(events=(), phases={})
+    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled, directory=None, classes={}, scenario=scenario))
     part = coordinator.Part(job, "", workforce, notices.append)
     part.target = cast("Target", SimpleNamespace(url=url))
     if refused:

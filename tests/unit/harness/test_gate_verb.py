@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,16 +66,21 @@ def test_spans_are_the_stages_of_a_report_and_those_of_another_run_are_refused(
     run, spans = sealed_run(tmp_path / "r"), tmp_path / "spans.jsonl"
     spans.write_bytes(otlp(span("ab" * 16, "a", "", "handle", 0, 5_000_000)))
     with pytest.raises(HarnessFault, match="carried no trace context"):
-        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans)
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans])
     said = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**said, "traceparent": 0.01}))
     with pytest.raises(HarnessFault, match="none of its 1 traces is of a request"):
-        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans)
-    with pytest.raises(HarnessFault, match="can't be read"):
-        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=tmp_path / "nowhere")
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans])
+    (tmp_path / "wrong").write_text("{}")
+    nowhere = [tmp_path / "nowhere", spans, tmp_path / "wrong"]
+    with pytest.raises(HarnessFault, match="can't be read") as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=nowhere)
+    assert ["nowhere" in text or "wrong: line 1" in text for text in caught.value.errors] == [True, True]
     own = [TraceIds.of(said["run_id"], 1.0).header(query, 0, False)[3:35].decode() for query in range(40)]
-    spans.write_bytes(b"\n".join(otlp(span(trace, "a", "", "handle", 0, 5_000_000)) for trace in own))
-    assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=spans) == 0
+    more = tmp_path / "gateway.jsonl.gz"
+    more.write_bytes(gzip.compress(b"\n".join(otlp(span(trace, "a", "", "POST", 0, 9_000_000)) for trace in own)))
+    spans.write_bytes(b"\n".join(otlp(span(trace, "b", "a", "handle", 0, 5_000_000)) for trace in own))
+    assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans, more]) == 0
     assert "stages of 40 of 40 requests" in capsys.readouterr().err
     anatomy = json.loads((run / "report.json").read_text())["anatomy"]
     assert (anatomy["n"], anatomy["bands"][0]["stages"][0]["ns"]) == (40, 5_000_000)
@@ -181,3 +188,37 @@ def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:
 
     documents = (Report, ComparisonReport, SearchReport, SweepReport, CapacityReport, ColdstartReport)
     assert all("exit_code" in document.model_fields for document in documents)
+
+
+def test_a_budget_is_judged_afterwards_by_the_hops_of_a_file(tmp_path: Path) -> None:
+    """As a mapping of its own or as a scenario's key; the run's scenario stays as it was run."""
+    run, file = sealed_run(tmp_path / "r"), tmp_path / "budget.yaml"
+    before = (run / "scenario.yaml").read_bytes()
+    for text in ("held: 1ms of client.held\nrest: 10ms\n", "budget: {held: 2ms of client.held}\n"):
+        file.write_text(text)
+        assert _judge_again(run, Asked(), [], as_json=False, rewrite=True, budget=file) == 0
+        spent = json.loads((run / "report.json").read_text())["hops"]["spent"]
+        assert spent[0]["hops"] == ["held"]
+        assert spent[0]["limit_ns"] == (1_000_000 if "rest" in text else 2_000_000)
+    assert (run / "scenario.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("queue: soon\nwait: 5ms of queue\nq: 5ms of queue.a\n", "no limit"),
+        ("queue: 5ms\nqueue: 6ms\n", ":2:"),
+        ("- queue\n", "no hops"),
+        ("queue: 5\n", "no hops"),
+        ("{}", "no hops"),
+        (None, "can't be read"),
+    ],
+)
+def test_a_budget_that_can_not_be_used_is_refused_with_its_file(tmp_path: Path, text: str | None, says: str) -> None:
+    run, file = sealed_run(tmp_path / "r"), tmp_path / "budget.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(HarnessFault, match=re.escape(says)) as caught:
+        _judge_again(run, Asked(), [], as_json=False, rewrite=True, budget=file)
+    assert all(error.startswith(f"--budget {file}") for error in caught.value.errors)
+    assert not (run / "report.json").exists()

@@ -19,6 +19,7 @@ import pytest
 from test_calibration_table import probe, table
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.native import available
 from plimsoll.harness.generator.segments import dump_segment
 from plimsoll.harness.generator.worker import connections_ahead
 from plimsoll.harness.host.calibration_table import engine_of, save, this_host
@@ -59,6 +60,27 @@ def test_a_run_within_the_calibration_says_nothing_and_carries_the_table_in_its_
     json.dumps(found.manifest)
 
 
+ENGINES = {
+    "kind: sessions\nparams: {think: none, turns: 2}": "python",
+    "kind: sessions\nparams: {think: none, turns: 2, concurrency: 2}": "python",
+    "kind: sessions\nparams: {think: 1ms, turns: 2}": "native",
+    "kind: server\nclient: {retry: {max: 2}}": "python",
+    "kind: server\nclient: {connections: fresh}": "python",
+    "kind: server": "native",
+}
+
+
+@pytest.mark.skipif(not available(), reason="the extension is not compiled here")
+@pytest.mark.parametrize(("text", "engine"), ENGINES.items())
+def test_the_calibration_is_that_of_the_engine_that_will_send(tmp_path: Path, text: str, engine: str) -> None:
+    save(table(host=this_host(engine), at=datetime.now(UTC)), tmp_path / "c.json")
+    Path("s.yaml").write_text(f"name: s\n{text}\ntarget: {{protocol: openai-chat}}\nstop: {{min_queries: 4}}\n")
+    asked = prepare("s.yaml", {"url": "http://127.0.0.1:1"}, [], [], Path("out")).job
+    calibration = host_check.check_host(asked, WIDE).manifest["calibration"]
+    assert calibration["note"] == ""
+    assert calibration["table"]["host"]["engine"] == engine
+
+
 # -- the disk ----------------------------------------------------------------------------------------------------------
 
 
@@ -73,19 +95,19 @@ def test_what_a_run_takes_of_its_disk_is_said_where_it_is_much() -> None:
     said = foreseen(1 << 40, duration="1h", output_tokens=50)
     assert said is not None
     # 3.6 million rows of 120 + 40 bytes, 180 million chunk times of 8 + 4; then 40 and 4
-    assert "3,600,001 requests with 180,000,050 chunk times take about 2.74 GB of disk in out" in said
-    assert "0.86 GB from then on (keep all); 1,099.51 GB are free" in said
+    assert "3,600,001 requests with 180,000,050 chunk times take about 2.55 GiB of disk in out" in said
+    assert "824 MiB from then on (keep all); 1024 GiB are free" in said
 
 
-@pytest.mark.parametrize(("kept", "left"), [("none", 0.144), ("sample:50%", 0.504), ("tail", 0.1584)])
-def test_what_stays_of_it_depends_on_what_is_kept(kept: str, left: float) -> None:
+@pytest.mark.parametrize(("kept", "left"), [("none", "137 MiB"), ("sample:50%", "481 MiB"), ("tail", "151 MiB")])
+def test_what_stays_of_it_depends_on_what_is_kept(kept: str, left: str) -> None:
     said = foreseen(1 << 40, duration="1h", output_tokens=50, keep=kept)
     assert said is not None
-    assert f"{left:.2f} GB from then on (keep {kept})" in said
+    assert f"{left} from then on (keep {kept})" in said
 
 
 def test_a_run_that_has_no_room_is_refused_before_anything_is_sent() -> None:
-    refused = r"^--out: .* 2\.74 GB .* 2\.00 GB are free\. Nothing was sent\. Make room"
+    refused = r"^--out: .* 2\.55 GiB .* 1\.86 GiB are free\. Nothing was sent\. Make room"
     with pytest.raises(HarnessFault, match=refused) as fault:
         foreseen(2_000_000_000, duration="1h", output_tokens=50, keep="none")
     assert fault.value.code == 2

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.run.job import Prepared, check_accuracy, prepare
+from plimsoll.harness.run.contradictions import check_accuracy
+from plimsoll.harness.run.job import Prepared, prepare
 from plimsoll.harness.run.promises import Asked, again, keep, kept, read_promises
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
 from plimsoll.scenarios.samples.payload import Payload

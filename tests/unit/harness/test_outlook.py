@@ -14,6 +14,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.outlook.outlook import Assumptions, Guesses, Outlook, Question, clock, outlook, outlooks
 from plimsoll.harness.outlook.outlook import read as read_question
 from plimsoll.harness.outlook.view import tables
+from plimsoll.harness.run.job import prepare
 from plimsoll.harness.run.promises import Asked, Promises, read_promises
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.objectives import openslo
@@ -329,3 +330,40 @@ def test_a_mix_that_only_one_class_promises_something_of_has_one_outlook(tmp_pat
     (tmp_path / "m.yaml").write_text(MIX)
     asked = Asked(["p99(ttft{class=chat}) <= 200ms"])
     assert [*outlooks(read_question(str(tmp_path / "m.yaml"), {}, asked, Guesses()))] == ["chat"]
+
+
+UNPARSED = """
+kind: sessions
+params: {rate: 2, thikn: 3s}
+target: {url: "ftp://x", options: {nothing: 3, spin: 4s}}
+objectives: ["p99(ttft) <= 200"]
+"""
+UNKEPT = """
+kind: sessions
+target: {options: {nothing: 3}}
+client: {retry: {max: 2, on: [UNAVAILABLE]}}
+budget: {gateway: 10ms of client.nothing}
+mode: accuracy
+reference: nothing.jsonl
+objectives: ["ratio(degraded) <= 1%", "p99(ttft{color=red}) <= 3s"]
+"""
+
+
+@pytest.mark.parametrize(("text", "n"), [(UNPARSED, 5), (UNKEPT, 6)])
+def test_a_plan_tells_of_every_error_that_a_run_would_tell_of(tmp_path: Path, text: str, n: int) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    name = str(tmp_path / "s.yaml")
+    with pytest.raises(HarnessFault) as of_run:
+        prepare(name, {}, [], [], tmp_path / "out")
+    with pytest.raises(HarnessFault) as of_plan:
+        read(name, {}, [])
+    assert of_plan.value.errors == of_run.value.errors
+    assert len(of_plan.value.errors) == n
+
+
+def test_a_plan_leaves_to_the_run_what_a_flag_or_the_host_decides(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "kind: server\ntarget: {protocol: deepgram-listen, api_key_env: NOT_SET_ANYWHERE}\nsource: {kind: audio}\n"
+        "objectives: [p99(latency) <= 1s, max(server.queue) <= 3]\n"
+    )
+    assert len(read(str(tmp_path / "s.yaml"), {}, []).promises.objectives) == 2

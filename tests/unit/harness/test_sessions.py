@@ -24,6 +24,7 @@ from plimsoll.harness.generator.sessions import PIECE, Affinity, Manners, Script
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.sealing.chained import Chain, Listed
 from plimsoll.harness.sealing.plan_file import differences
+from plimsoll.harness.sealing.planned import MEASURED
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.http.http_pool import Prepared
 from plimsoll.harness.transport.live.dialogue import Script as Spoken
@@ -158,6 +159,29 @@ def test_whether_anybody_thinks_is_known_from_the_plan(think: str, hurried: bool
     for closed in ({}, {"concurrency": 2, "rate": 1.0, "arrival": "poisson"}):
         plan = plan_of(think=think, **closed)
         assert Turns(plan, [None] * 4, Manners(Affinity(None, "r")), None, VirtualClock(0)).hurried == hurried
+
+
+@pytest.mark.parametrize(
+    "ends", [(1 << 62,), (MEASURED + 1, MEASURED + 4, 1 << 62), (*range(MEASURED, MEASURED + 9), 1 << 62)]
+)
+def test_sessions_of_a_closed_loop_that_an_interrupt_cut_have_a_row_for_the_turn_that_was_next(
+    ends: tuple[int, ...],
+) -> None:
+    """Of four sessions of three turns the first had all, the second failed in turn 1, and the others were thinking."""
+    plan = plan_of(concurrency=2, rate=1.0, arrival="poisson", think="20ms")
+    query, status = [0, 1, 2, 3, 6, 7, 9], [Status.OK] * 3 + [Status.HTTP] + [Status.OK] * 3
+    rows = rec.from_columns(7, query_id=query, status=status, done_ns=[100 * one * MS for one in query], worker=1)
+    listed = Listed.of(cut(plan))
+    assert listed is not None
+    begin, found = 0, []
+    for end in ends:
+        key = MEASURED + rows["query_id"]
+        found.append(listed.cut(rows.select((key >= begin) & (key < end)), end))
+        begin = end
+    made = [(q, d // MS, p, w) for some, who in found for q, d, p, w in zip(
+        some.query_id.tolist(), some.due_ns.tolist(), some.payload_ix.tolist(), who.tolist(), strict=True)]  # fmt: skip
+    payload = plan.payload_ix.tolist()
+    assert made == [(8, 720, payload[8], 1), (10, 920, payload[10], 1)]
 
 
 @pytest.mark.skipif(not available(), reason="the extension is not compiled here")
@@ -464,3 +488,18 @@ def test_a_cookie_that_a_server_deletes_is_sent_back_no_more(attributes: str, ke
 def test_a_server_that_deletes_its_only_cookie_is_sent_none() -> None:
     affinity = Affinity("cookie", "r")
     assert affinity.echo([(b"set-cookie", b"a=; Max-Age=0")], b"cookie: a=1\r\n") == b""
+
+
+@pytest.mark.parametrize("how", ["cookie", "token-echo"])
+def test_an_affinity_that_never_got_what_it_sends_back_is_told_of(how: str) -> None:
+    affinity = Affinity(how, "r")
+    assert affinity.notes() == [], "no turn followed an answer"
+    affinity.echo([(b"content-type", b"text/plain")], b"")
+    assert [text.split(",")[0] for text in affinity.notes()] == [
+        f"affinity: no answer to a worker's sessions {'set a cookie' if how == 'cookie' else 'had an x-session-token'}"
+    ]
+    affinity.echo([(b"set-cookie", b"a=1"), (b"x-session-token", b"t")], b"")
+    assert affinity.notes() == []
+    other = Affinity("url-hash", "r")
+    other.echo([], b"")
+    assert other.notes() == []

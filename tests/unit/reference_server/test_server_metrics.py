@@ -46,7 +46,7 @@ def test_a_queue_is_read_when_the_page_is_asked_for() -> None:
 def test_batches_stages_refusals_and_missed_deadlines_are_counted_by_model() -> None:
     metrics = Metrics()
     for n_samples in (1, 4, 8):
-        metrics.batch("m", n_samples, 8)
+        metrics.batch("m", n_samples, 8, 0.25)
     metrics.stage("m", Stages({"queue": 3_000_000, "preprocess.resize": 40_000_000}))
     metrics.rejected("m", "queue_full")
     metrics.rejected("m", "queue_full")
@@ -58,6 +58,25 @@ def test_batches_stages_refusals_and_missed_deadlines_are_counted_by_model() -> 
     assert seen['reference_stage_seconds_sum{model="m",stage="preprocess.resize"}'] == pytest.approx(0.04)
     assert seen['reference_rejected_total{model="m",reason="queue_full"}'] == 2
     assert seen['reference_deadlines_missed_total{model="m"}'] == 1
+
+
+def test_a_duty_cycle_is_time_worked_over_time_watched_and_sizes_are_exact() -> None:
+    """Two models, of which one never worked; a model is watched from when it is there."""
+    now = [100.0]
+    metrics = Metrics(now_s=lambda: now[0])
+    for model in ("m", "idle"):
+        metrics.queue(model, lambda: 0, lambda: 0.0)
+    before = page(metrics)
+    for n_samples in (4, 4, 1):
+        metrics.batch("m", n_samples, 8, 0.5)
+    now[0] += 6
+    seen = page(metrics)
+    for model, busy in (("m", 1.5), ("idle", 0.0)):
+        names = [f'reference_{what}_seconds_total{{model="{model}"}}' for what in ("busy", "watched")]
+        assert [seen[name] - before[name] for name in names] == [busy, 6.0]
+    assert [seen[f'reference_batch_size_total{{model="m",size="{size}"}}'] for size in (1, 4)] == [1, 2]
+    assert seen['reference_batched_total{model="m"}'] == 9
+    assert seen['reference_batch_fill_count{model="m"}'] == 3
 
 
 def test_steps_are_counted() -> None:

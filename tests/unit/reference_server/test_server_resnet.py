@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import io
+import time
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,22 @@ def test_resizing_is_shorter_side_to_256_then_the_middle_224(size: tuple[int, in
     found = np.asarray(resnet.resize(image), dtype=float)
     assert found.shape == (224, 224, 3)
     assert np.abs(found - expected).mean() < 2.0  # of 255: cropping first may move the picture by half a pixel
+
+
+def test_a_larger_picture_costs_more_where_its_size_is_kept(network: Network) -> None:
+    """Twice the side is four times the pixels of every layer."""
+    model = ResNet50(network, device="cpu", threads=1, side=0)
+    model.warm_up(1)
+    seconds = []
+    for side in (128, 256, 512):
+        tensor = bytes_tensor("image", [jpeg(picture(2, side, side))])
+        sample = model.preprocess({"image": tensor}, Stages())
+        assert sample[0].shape == (side * 224 // 256, side * 224 // 256, 3)
+        begun_s = time.thread_time()
+        model.forward(sample, Stages())
+        seconds.append(time.thread_time() - begun_s)
+    assert seconds[1] > 2 * seconds[0]
+    assert seconds[2] > 2 * seconds[1]
 
 
 def test_normalising_takes_mean_and_spread_of_imagenet() -> None:

@@ -95,8 +95,8 @@ def test_every_format_shows_them() -> None:
     chat = next(row for row in rows if (row["metric"], row["rows"]) == ("latency", "class=chat"))
     assert (chat["n"], chat["p50"]) == ("800", str(22 * MS))
     page = formats()["html"].render(found).decode()
-    assert "Latency: chat" in page
-    assert "Latency: batch" in page
+    assert "Latency: class chat" in page
+    assert "Latency: class batch" in page
 
 
 def test_a_run_without_labels_has_no_such_section() -> None:

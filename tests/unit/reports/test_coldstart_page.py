@@ -84,3 +84,18 @@ def test_markdown_has_the_starts_the_url_and_the_command() -> None:
     assert "first TTFT" in text
     assert "127.0.0.1:1" in text
     assert "`plimsoll coldstart --slo 'ready <= 1s'`" in text
+
+
+def test_phases_that_a_server_tells_of_are_over_the_complete_starts_that_have_them() -> None:
+    told = {"weights": S, "warm_up": S // 4}
+    made = report(
+        repeat(1, phases=told), repeat(2, phases={"weights": S // 2}), repeat(3, phases=told, complete=False), repeat(4)
+    )
+    text = FORMATS["text"](made).decode()
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith(("weights", "warm_up"))}
+    assert " ".join(rows["weights"]) == "750 ms 500 ms 1.00 s 38 %"
+    assert " ".join(rows["warm_up"]) == "250 ms 250 ms 250 ms 12 %"
+    assert json.loads(FORMATS["json"](made))["repeats"][0]["phases"] == told
+    bare = {name: render(report(repeat(1))) for name, render in FORMATS.items()}
+    assert b"Inside the server" not in bare["text"]
+    assert b'"phases"' not in bare["json"]

@@ -219,6 +219,30 @@ def test_any_rows_are_read_without_a_slice_that_is_dropped(data: st.DataObject) 
     assert drawn == int(rows.planned.sum())
 
 
+def test_of_a_run_with_retries_only_the_drawn_requests_attempts_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 600
+    monkeypatch.setattr(perfetto, "MOST", 60)
+    monkeypatch.setattr(perfetto, "SLOWEST", 20)
+    phase = np.where(np.arange(2 * n) % 2, int(Phase.ATTEMPT), int(Phase.MEASURE))
+    rows = streams([at // 2 for at in range(2 * n)], [9.0] * (2 * n), query_id=np.arange(2 * n) // 2, phase=phase)
+    drawing = perfetto._Drawing(rows, "run7", None)
+    drawn = perfetto.chosen(rows, np.flatnonzero(rows.planned))[0]
+    events = drawing.events(drawn)
+    assert len(drawing._attempts) == len(drawn) == 60
+    assert sum(event.get("name", "").startswith("attempt") for event in events) == 60
+
+
+@pytest.mark.parametrize("n", [0, 1, 40])
+def test_a_run_of_which_all_failed_or_nothing_was_sent_is_read(n: int) -> None:
+    made = streams([float(at) for at in range(n)], [3.0] * n, sent_ns=-1, first_byte_ns=-1, first_token_ns=-1)
+    rows = made.with_columns(
+        status=np.full(n, int(Status.UNSENT)), done_ns=np.full(n, -1), last_token_ns=np.full(n, -1)
+    )
+    db = asked(rows)
+    assert db.execute("select count(*) from slice where name = 'request: UNSENT 200'").fetchone() == (n,)
+    assert db.execute("select count(*) from counter").fetchone() == (0,)
+
+
 def test_a_report_without_its_rows_has_a_timeline_of_none() -> None:
     made = built(MANIFEST, {}, rows := records(50), facts(rows), [])
     db = read(perfetto.FORMAT.render(made))

@@ -14,21 +14,23 @@ from plimsoll.reports.report import Report, build
 from plimsoll.slo.judge import judge
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.promises import Promises
-from plimsoll.slo.records.records import Status, from_columns
+from plimsoll.slo.records.records import Status, TokensFrom, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
 
 MS = 1_000_000
 N = 200
 
 
-def report(slo: str = "mean(cached_share) >= 0.5", facts: dict[str, Any] | None = None, **labels: Any) -> Report:
+def report(
+    slo: str = "mean(cached_share) >= 0.5", facts: dict[str, Any] | None = None, n_in_from: int = 0, **labels: Any
+) -> Report:
     """Every tenth request fails; prompts have 100 and 300 tokens in turn."""
     due = np.arange(N) * MS
     given = {name: values if isinstance(values, list) else [values] * N for name, values in labels.items()}
     records = from_columns(
         N, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=due + MS, done_ns=due + 2 * MS,
         status=np.where(np.arange(N) % 10 == 9, int(Status.TIMEOUT), 0), n_in=np.where(np.arange(N) % 2, 300, 100),
-        labels=given or None,
+        labels=given or None, n_in_from=n_in_from,
     )  # fmt: skip
     known = GeneratorFacts(open_loop=True, planned=N, elapsed_ns=10**10, **(facts or {}))
     return build({}, {}, records, judge(records, known, Promises((parse(slo),))))
@@ -82,3 +84,21 @@ def test_prompts_of_another_length_than_planned_are_told_of(told: int, warned: b
             "prompts had 4.5 times the tokens of the plan: 4,500 by the endpoint's count, 1,000 planned. Its tokenizer "
             "is another one: measure with --calibrate-tokens, or set source.tokens_per_word"
         ]
+
+
+def test_more_cached_tokens_than_the_prompt_has_are_believed_nowhere_and_told_of_once() -> None:
+    """Every second prompt of 100 tokens is said to have had 101 of them cached; of 300 tokens 150 are no wonder."""
+    usage = int(TokensFrom.USAGE)
+    cached = [150 if i % 2 else 101 if i % 4 else 50 for i in range(N)]
+    found = report(cached_tokens=cached, n_in_from=usage)
+    believed = [i for i in range(N) if i % 10 != 9 and cached[i] != 101]
+    false = sum(1 for i in range(N) if i % 10 != 9 and cached[i] == 101)
+    assert found.prefix_cache is not None
+    whole = found.prefix_cache.whole
+    assert whole.requests == len(believed)
+    tokens = sum(300 if i % 2 else 100 for i in believed)
+    assert whole.cached_share == pytest.approx(sum(cached[i] for i in believed) / tokens, abs=1e-6)
+    metric = found.metrics["cached_share"]
+    assert (metric.missing, metric.max) == (false, 0.5)
+    (said,) = [text for text in found.warnings if "cached" in text]
+    assert said.startswith(f"of {false} answers the server says that more of the prompt was cached than")

@@ -443,7 +443,7 @@ def test_a_silent_server_has_no_such_part() -> None:
 
 
 def test_stage_names_are_escaped_and_overlap_is_a_negative_rest() -> None:
-    made = report(staged("a|b`*_;dur=99999"))
+    made = report(staged("a|b`*_;dur=200, c;dur=200"))
     assert made.anatomy is not None
     assert made.anatomy.bands[0].rest_ns < 0
     for name in ("text", "markdown", "html"):

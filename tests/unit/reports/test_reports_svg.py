@@ -24,7 +24,7 @@ from plimsoll.reports.wording import units
 from plimsoll.slo.statistics.distribution import quantile
 
 
-@given(st.floats(1e-3, 1e13), st.sampled_from(["ns", "per_s", "count", "ratio"]))
+@given(st.floats(1e-3, 1e13), st.sampled_from(["ns", "per_s", "count", "ratio", "bytes"]))
 def test_a_linear_axis_covers_its_data_with_few_round_ticks(high: float, unit: str) -> None:
     axis = from_zero(high, 100, 0, unit)
     assert axis.high >= high * (1 - 1e-9)
@@ -32,6 +32,13 @@ def test_a_linear_axis_covers_its_data_with_few_round_ticks(high: float, unit: s
     assert axis.ticks[0] == (0, "0")
     labels = [label for _, label in axis.ticks]
     assert len(set(labels)) == len(labels)
+
+
+def test_bytes_are_binary_on_an_axis_as_in_a_table() -> None:
+    labels = [[label for _, label in from_zero(high, 100, 0, "bytes").ticks] for high in (300.0 * 2**20, 1.6 * 2**30)]
+    assert labels[0] == ["0", "100 MiB", "200 MiB", "300 MiB"]
+    assert labels[1] == ["0", "512 MiB", "1 GiB", "1.5 GiB", "2 GiB"]
+    assert units.human(300.0 * 2**20, "bytes") == "300 MiB"
 
 
 @given(st.floats(1, 1e10), st.floats(1.0, 1e5))

@@ -9,18 +9,22 @@ import numpy as np
 import pytest
 
 from plimsoll.reports.blocks.document import Card, Notes, Section, Table
+from plimsoll.reports.documents.pictures import timeline_charts
 from plimsoll.reports.sections.server import (
+    BatchesPart,
     BookPart,
     GapPart,
     NamePart,
     RestartPart,
     ServerPart,
+    SlopePart,
     SourcePart,
     blocks,
     by_bucket,
     server_warnings,
 )
 from plimsoll.slo.server.courses import Course, Kind
+from tests.unit.reports.made_reports import records, report
 
 S = 1_000_000_000
 
@@ -56,6 +60,20 @@ PART = ServerPart(
         BookPart(what="cancelled", theirs=2, ours=3, difference=-1, why="1 of ours had no whole answer"),
     ],
 )  # fmt: skip
+
+
+def test_it_stands_below_the_latencies_on_their_axis_and_what_is_unknown_is_a_gap() -> None:
+    plain = report(records(fail_every=40))
+    assert plain.charts.timeline is not None
+    n = len(plain.charts.timeline.due)
+    queue = named("gauge", "1", by_bucket=[None, *[3.0] * (n - 1)])
+    names = {"server.queue": queue, "server.running": named("gauge", "1", by_bucket=[0.0] * n)}
+    found = timeline_charts(plain.model_copy(update={"server": ServerPart(sources={}, names=names)}))
+    before = [one.title for one in timeline_charts(plain)]
+    assert [one.title for one in found] == [*before, "Waiting at the server"]
+    assert found[-1].wide.hover["x"] == found[2].wide.hover["x"]  # of the time to the first token
+    assert found[-1].wide.hover["series"][0]["text"][:2] == ["–", "3"]
+    assert found[-1].narrow.hover["x"] == found[2].narrow.hover["x"]
 
 
 def test_figures_have_their_units_and_what_has_no_value_no_row() -> None:
@@ -105,3 +123,54 @@ def test_a_bucket_holds_what_was_read_in_it_and_nothing_that_is_unknown(
     course = Course("x", kind, begins, ends, values, np.where(np.isnan(values), np.nan, 1.0), "e", (), (), 1, ends - S)
     edges = np.array([0.9, 1.5, 2.2, 2.8, 3.5, 4.5]) * S
     assert by_bucket(course, edges) == expected
+
+
+def told(**changed: Any) -> list[Any]:
+    """The tables of the section, then its notes."""
+    (section,) = blocks(PART.model_copy(update=changed), SimpleNamespace(charts=SimpleNamespace(timeline=None)))
+    assert isinstance(section, Section)
+    return [block for card in section.blocks if isinstance(card, Card) for block in card.blocks]
+
+
+def batches(exact: bool, *sizes: tuple[float, float | None, int], **more: Any) -> BatchesPart:
+    return BatchesPart(source="a", of="requests", exact=exact, since_ns=0, until_ns=S, sizes=[*sizes], **more)
+
+
+def test_batches_stand_by_size_with_their_widths_and_many_sizes_in_powers_of_two() -> None:
+    exact = batches(True, (0, 1, 10), (3, 4, 30), mean=3.25)
+    buckets = batches(False, (0, 1, 6), (8, 64, 3), (64, None, 1))
+    many = batches(True, *((size - 1, size, 1) for size in range(1, 31)), mean=15.5)
+    unknown = batches(True, why="it restarted during the run")
+    tables = [one for one in told(batches=[exact, buckets, many, unknown]) if isinstance(one, Table)][1:]
+    assert [[list(row.cells) for row in table.rows] for table in tables] == [
+        [["1", "10", "25 %"], ["4", "30", "75 %"]],
+        [["1", "6", "60 %"], ["9 to 64", "3", "30 %"], ["more than 64", "1", "10 %"]],
+        [
+            ["1", "1", "3.33 %"],
+            ["2", "1", "3.33 %"],
+            ["3 to 4", "2", "6.67 %"],
+            ["5 to 8", "4", "13.3 %"],
+            ["9 to 16", "8", "26.7 %"],
+            ["17 to 32", "14", "46.7 %"],
+        ],
+        [],
+    ]
+    assert [table.notes for table in tables] == [
+        ["a: 40 in all; mean 3.25"],
+        ["a: 10 in all"],
+        ["a: 30 in all; mean 15.5"],
+        ["a: it restarted during the run"],
+    ]
+
+
+def test_memory_and_cores_are_told_at_idle_at_most_and_growing() -> None:
+    grown = SlopePart(per_h=2.0**20, low=-(2.0**20), high=3 * 2.0**20)
+    vague = SlopePart(per_h=2.0**20, low=-(2.0**40), high=2.0**40)
+    memory = named("gauge", "bytes", idle=2.0**29, max=2.0**30, mean=1, min=1)
+    cores = named("counter", "s", idle=0.0, max=1.5, total=1.0, per_s=1.0)
+    names = {"host.rss": memory.model_copy(update={"slope": grown}), "host.cpu": cores}
+    notes = told(names=names)[-1].texts
+    assert "a bytes: 512 MiB before the first request, at most 1.00 GiB, growing by 1.00 MiB an hour " in notes[3]
+    assert notes[4] == "a s: 0 before the first request, at most 1.50"
+    wide = told(names={"host.rss": memory.model_copy(update={"slope": vague})})[-1].texts
+    assert wide[3].endswith("at most 1.00 GiB")  # an interval wider than all of it says nothing

@@ -108,7 +108,10 @@ def test_single_attempts_are_no_turns() -> None:
 def test_the_section_shows_every_turn_and_says_infinite_where_it_is() -> None:
     part = section.sessions_part(sessions(rows(GOOD, LEFT, CUT), unreached=3))
     assert part is not None
-    assert part.model_dump(mode="json")["duration_p50_ns"] is None
+    told_of = part.model_dump(mode="json")
+    assert told_of["duration_p50_ns"] is None
+    times = [told_of, *told_of["by_turn"]]
+    assert {type(one[name]) for one in times for name in one if name.endswith("_ns")} == {list, int, type(None)}
     (made,) = section.blocks(part, None)
     assert isinstance(made, Section)
     facts, table = made.blocks[0].blocks  # type: ignore[attr-defined]

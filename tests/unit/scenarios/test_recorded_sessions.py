@@ -363,3 +363,33 @@ def test_a_priority_takes_no_ideal_away_and_words_do() -> None:
     worded = spec.with_flags(trace=str(GOLDEN / "mooncake-plus.turns.jsonl")).source_object()
     assert isinstance(worded, Prompts)
     assert not worded.shares
+
+
+def test_who_spoke_over_an_answer_does_so_again_by_turns_and_elsewhere_it_is_said_that_nobody_does(
+    tmp_path: Path,
+) -> None:
+    """Two calls of three turns; turn 2 of the first interrupted 300 ms after the answer's first sound."""
+    due, done = [0, 2, 4, 1, 6, 9], [2, 3.5, 5, 5, 8, 11]
+    columns: dict[str, Any] = {
+        "query_id": [*range(6)], "sample_ix": [0] * 6, "payload_ix": [*range(6)], "n_in": [5] * 6, "n_out": [5] * 6,
+        "due_ns": [round(at * S) for at in due], "done_ns": [round(at * S) for at in done], "phase": ["measure"] * 6,
+        "status": ["OK"] * 6, "session": [0, 0, 0, 3, 3, 3], "turn": [1, 2, 3] * 2,
+        "label_barge_in": [-1, 300 * MS, -1, -1, -1, -1],
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "requests.parquet")
+    call = {"barge_in": {"share": "30%", "after": "300ms"}, "turns": 3, "history": "live"}
+    mapping = {"kind": "sessions", "params": call, "source": {"kind": "audio"}, "stop": {"min_queries": 6}}
+    mapping["target"] = {"protocol": "openai-realtime", "options": {"mode": "conversation"}}
+    of_run = spec.parse(mapping)
+    again = spec.with_flags(of_run, trace=str(tmp_path), kind="replay", sessions="turns")
+    plan = again.build(6)
+    assert plan.labels is not None
+    whose = dict(zip(plan.payload_ix.tolist(), plan.labels.columns["barge_in"].tolist(), strict=True))
+    assert whose == dict.fromkeys(range(6), -1) | {1: 300 * MS}
+    waits = plan.due_ns - plan.due_ns[plan.after]
+    assert waits[plan.payload_ix == 1].tolist() == [0]
+    assert {"barge_in", "barge_in_stop", "talked_over"} <= again.told_apart_by().keys()
+    assert not [text for text in again.notes() if "speaks over" in text]
+    by_times = spec.with_flags(of_run, trace=str(tmp_path), kind="replay")
+    assert "barge_in" not in by_times.told_apart_by()
+    assert [text for text in by_times.notes() if "nobody speaks over an answer, as users did then" in text]

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.slo.metrics.anatomy import BAND_MAX, Anatomy, anatomy
-from plimsoll.slo.metrics.stages import parse
+from plimsoll.slo.metrics.stages import durations, parse
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, concat, empty, from_arrays, from_columns
+from plimsoll.slo.verdict.counts import count
 
 MS = 1_000_000
 
@@ -167,3 +168,15 @@ def test_joining_runs_adds_their_counts() -> None:
     one = from_columns(chunks=[[10, 10]], sent_ns=[0])
     two = from_columns(chunks=[[10], [10, 10]], sent_ns=[0, 0])
     assert tables.merged_chunks(concat([one, two])).merged == 2
+
+
+def test_a_stage_longer_than_the_request_is_none_of_it_and_is_counted() -> None:
+    """Of 100 ms: a stage may be the whole and what rounding adds, not an hour, whatever else is said beside it."""
+    said = ["queue;dur=10, model;dur=101.5", "queue;dur=10, model;dur=3600000", None, "queue;dur=250.5"]
+    records = run(said, [100] * 4)
+    took = durations(records, ["queue", "model"])
+    assert took["queue"].tolist() == [10 * MS, 10 * MS, -1, -1]
+    assert took["model"].tolist() == [101_500_000, -1, -1, -1]
+    assert [band.stages_ns.get("model", 0) <= 101_500_000 for band in found(records).bands] == [True, True]
+    assert count(records).false_stages == 2
+    assert count(run(said, [4_000_000] * 4)).false_stages == 0

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.reports.sections.hops import hops_part, sentence
 from plimsoll.slo.metrics import stages
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.objectives.objective import parse as objective
-from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 from plimsoll.slo.verdict.hops import Budget, parse_hops, spent_of
 
 MS = 1_000_000
@@ -40,7 +41,7 @@ def test_the_quick_reading_of_stages_is_the_careful_one(text: str) -> None:
 
 def test_a_stage_is_a_metric_whose_silence_is_missing_and_whose_failure_is_worst() -> None:
     texts = ["queue;dur=1", "queue;dur=30, prefill;dur=2", "prefill;dur=9", None, "queue;dur=2"]
-    records = rows(texts, [10] * 5, status=[Status.OK] * 4 + [Status.TIMEOUT])
+    records = rows(texts, [40] * 5, status=[Status.OK] * 4 + [Status.TIMEOUT])
     found = measure(catalogue()["stage.queue"], records)
     assert (found.missing, found.failed) == (2, 1)
     assert sorted(found.values.tolist()) == [MS, 30 * MS, np.inf]
@@ -98,6 +99,41 @@ def test_a_server_that_says_nothing_leaves_all_to_what_nobody_measures_but_the_c
     assert spent(records, {"queue": "1ms"}).spent[0].hops == ("queue",)
     assert spent_of(records, ()) is None
     assert spent_of(rows([None], [1], status=[Status.TIMEOUT]), parse_hops(budget)) is None
+
+
+def test_what_the_server_names_and_no_hop_takes_is_not_laid_on_the_unmeasured_hop() -> None:
+    """100 ms: 10 of queue, 70 of a stage that no hop takes (and its part), 15 that nobody names."""
+    texts: list[str | None] = ["queue;dur=10, tokenize;dur=70, tokenize.merge;dur=60, tail;dur=5"] * 20
+    found = spent(rows(texts, [100] * 20), {"gateway": "20ms", "queue": "20ms"})
+    assert [(one.hops, one.sources, one.p50_ns // MS) for one in found.spent] == [
+        (("queue",), ("queue",), 10), ((), ("tokenize",), 70), ((), ("tail",), 5), (("gateway",), (), 15),
+    ]  # fmt: skip
+    assert found.worst is None
+    part = hops_part(found)
+    assert part is not None
+    assert sentence(part) == ("No hop overspent in the slow requests. tokenize took 70.0 ms, which no hop takes.")
+    streamed = rows(texts, [100] * 20, first_token_ns=80 * MS, last_token_ns=100 * MS)  # the client's times hold them
+    found = spent(streamed, {"gateway": "20ms", "first": "90ms of client.first_token", "rest": "30ms of client.stream"})
+    assert [(one.hops, one.p50_ns // MS) for one in found.spent] == [
+        (("first",), 80),
+        (("rest",), 20),
+        (("gateway",), 0),
+    ]
+
+
+def test_what_a_client_waited_before_it_tried_again_is_not_unmeasured() -> None:
+    """Sent at 0, refused at once, sent again after 80 ms of back-off and answered in 15, of which the model took 10."""
+    phases = [Phase.MEASURE, Phase.ATTEMPT, Phase.ATTEMPT, Phase.MEASURE]
+    records = from_columns(
+        4, query_id=[5, 5, 5, 6], due_ns=0, sent_ns=[0, 0, 80 * MS, 0], done_ns=[95 * MS, MS, 95 * MS, 15 * MS],
+        phase=phases, status=[Status.OK, Status.REFUSED, Status.OK, Status.OK], n_out=1,
+        timings=["model;dur=10", None, "model;dur=10", "model;dur=10"],
+    )  # fmt: skip
+    found = spent(records, {"model": "20ms", "gateway": "20ms"})
+    assert [(one.hops, one.sources, one.n, one.p99_ns // MS) for one in found.spent] == [
+        (("model",), ("model",), 2, 10), ((), ("client.retries",), 1, 80), (("gateway",), (), 2, 5),
+    ]  # fmt: skip
+    assert found.worst is None
 
 
 def test_all_that_is_wrong_with_a_budget_is_said_at_once() -> None:

@@ -92,6 +92,8 @@ def test_a_threshold_is_bound_to_an_indicator_with_its_unit() -> None:
         ("{indicator: output_rate}", "{op: gte, value: 20, target: 0.99}", "output_rate >= 20/s"),
         ("{indicator: output_rate, unit: /s}", "{op: gt, value: 20, target: 0.99}", "output_rate > 20/s"),
         ("{indicator: output_tokens}", "{op: gte, value: 1e1, target: 0.99}", "output_tokens >= 10"),
+        ("{indicator: bytes_in}", "{op: lte, value: 900, target: 0.99}", "bytes_in <= 900B"),
+        ("{indicator: bytes_in, unit: B}", "{op: lte, value: 900, target: 0.99}", "bytes_in <= 900B"),
         ("{indicator: ttft, unit: us}", "{op: lte, value: 1e-1, target: 0.99}", "ttft <= 0.1us"),
         (
             "{indicator: ttft, unit: s, where: 'turn>1, class=chat'}",

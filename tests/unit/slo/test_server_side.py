@@ -67,6 +67,14 @@ def test_where_the_answers_tell_no_length_there_is_nothing_to_compare() -> None:
     assert found.books[0].why == "not every answer says how many"
 
 
+def test_prompt_tokens_that_the_server_found_in_its_cache_may_be_in_another_count_of_its() -> None:
+    found = rows([0, 10], [5, 15], [OK, OK], [MEASURE] * 2, [1, 1], [USAGE] * 2)
+    counts = {"prompt_tokens_total": 140, "prefix_cache_hits_total": 60, "prefix_cache_queries_total": 200}
+    assert books(said(found, **counts)) == {"prompt tokens, without those in its cache": (140, 140)}
+    assert books(said(found, **counts | {"prefix_cache_hits_total": 59})) == {"prompt tokens": (140, 200)}
+    assert books(said(found, **counts | {"prompt_tokens_total": 200})) == {"prompt tokens": (200, 200)}
+
+
 def test_the_wait_before_another_attempt_is_no_network() -> None:
     """Sent at 0, refused, sent again at 100 ms and answered 5 ms later: the server can know of those 5 ms only."""
     status = [OK, Status.REFUSED, OK]
@@ -93,3 +101,20 @@ def test_where_some_had_no_whole_answer_a_difference_is_not_laid_on_others() -> 
     (alike,) = said(found, prompt_tokens_total=200).books
     whole = rows([0], [5], [OK], [MEASURE], [1], [USAGE])
     assert [alike.why, said(whole, prompt_tokens_total=101).books[0].why] == ["", ""]
+
+
+def test_of_turns_on_one_connection_like_is_compared_with_like_or_it_is_said_why_not() -> None:
+    """Two calls of three turns, 7 tokens each: a server may count connections, turns, or no tokens of speech at all."""
+    found = rows(range(6), range(5, 11), [OK] * 6, [MEASURE] * 6, [1] * 6, [USAGE] * 6)
+    heads = np.where(np.arange(6) % 3 == 0, found["headers_ns"], -1)
+    calls = found.with_columns(headers_ns=heads, tokens_from=np.full(6, int(USAGE)))
+    families = {"request_success_total": 2.0, "generation_tokens_total": 0.0}
+    by_connection, tokens = said(calls, **families).books
+    assert (by_connection.what, by_connection.difference) == ("connections of sessions", 0)
+    assert (tokens.theirs, tokens.ours, tokens.difference) == (0, 42, None)
+    assert tokens.why.startswith("not comparable, because")
+    (by_turn,) = said(calls, request_success_total=6.0).books
+    assert (by_turn.what, by_turn.difference) == ("turns of sessions", 0)
+    (neither,) = said(calls, request_success_total=4.0).books
+    assert (neither.theirs, neither.ours, neither.difference) == (4, 2, None)
+    assert said(found.with_columns(tokens_from=np.full(6, int(USAGE))), **families).books[1].difference == -42
