@@ -295,10 +295,7 @@ class Canary:
         assert cut_ns is not None  # nobody asks once it is decided
         part = SPENDING[self._look] * self.question.alpha
         alone = part / (len(steps) * len(self.question.quantities))
-        arms = []
-        for one in (base, canary):
-            due = one["due_ns"]
-            arms.append(one.select(np.flatnonzero(one.in_measure & (due >= self.begin_ns) & (due < cut_ns))))
+        arms = [_between(one, self.begin_ns, cut_ns) for one in (base, canary)]
         final, ends = self._step == len(steps) - 1, self._look == LOOKS - 1
         pairs = [_pair(one, arms, self.question.limits) for one in self.question.quantities]
         weighed = [
@@ -321,6 +318,23 @@ def follow(question: Question, base: Records, canary: Records, until_ns: int) ->
     while (cut_ns := found.cut_ns) is not None and cut_ns <= until_ns:
         found.take(base, canary)
     return found
+
+
+def stands(found: Canary, base: Records, canary: Records) -> bool:
+    """Whether these rows give the same outcome at the look that decided, if their memory is that of the others."""
+    look, question = found.last[-1], found.question
+    arms = [_between(one, question.compared[look.step].begin_ns, look.cut_ns) for one in (base, canary)]
+    words = []
+    for one in look.weighed:
+        made = _pair(one.quantity, arms, question.limits)
+        sides = (replace(made.base, memory=one.pair.base.memory), replace(made.canary, memory=one.pair.canary.memory))
+        words.append(_weigh(Pair(*sides, made.quantile), one.quantity, one.tolerance, one.alphas).outcome)
+    return "worse" in words if found.outcome == "ABORT" else all(word == "fine" for word in words)
+
+
+def _between(records: Records, begin_ns: int, cut_ns: int) -> Records:
+    due = records["due_ns"]
+    return records.select(np.flatnonzero(records.in_measure & (due >= begin_ns) & (due < cut_ns)))
 
 
 def _pair(one: Quantity, arms: Sequence[Records], limits_: Sequence[Objective]) -> Pair:

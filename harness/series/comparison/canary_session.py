@@ -42,7 +42,7 @@ from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
 from plimsoll.scenarios.plan.blocks import Survey
 from plimsoll.scenarios.spec import Document
-from plimsoll.slo.comparison.canary import LOOKS, Canary, Look, Question, Step, follow
+from plimsoll.slo.comparison.canary import LOOKS, Canary, Look, Question, Step, follow, stands
 from plimsoll.slo.comparison.quantity import Quantity, QuantityError, parse_all
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.goodput import goodput
@@ -166,7 +166,7 @@ def canary(wanted: Wanted, session: Session) -> int:
     decided = watch.found if outcome.interrupted else follow(question, arms[0], arms[1], until_ns)
     word, reasons = _decided(decided, arms[1], report, promises, outcome.interrupted)
     pooled = [outcome.sealed.classes[name].pool_waits > 0 for name in (BASE, CANARY)]
-    if word in ("PROMOTE", "ABORT") and _late(decided, arms, pooled, until_ns):
+    if word in ("PROMOTE", "ABORT") and _late(decided, arms, pooled):
         said_late = "the generator was late, and with that taken off it would not be so"
         word, reasons = "INVALID", [*reasons, f"{said_late}. Lower the rate, add workers, or free the host"]
     said = documents.CanaryReport(
@@ -190,16 +190,16 @@ def canary(wanted: Wanted, session: Session) -> int:
     return publish(said, documents.FORMATS, documents.FORMATS.terminal, outputs, own, remedy, as_json=session.as_json)
 
 
-def _late(found: Canary, arms: Sequence[Records], pooled: Sequence[bool], until_ns: int) -> bool:
-    """Whether the looks say something else where the generator's lateness is taken off the arm that looked worse by it:
-    each arm has a generator of its own.
+def _late(found: Canary, arms: Sequence[Records], pooled: Sequence[bool]) -> bool:
+    """Whether the look that decided says something else where the generator's lateness is taken off the arm that it
+    made look worse: each arm has a generator of its own.
     """
     if found.outcome not in ("PROMOTE", "ABORT"):
         return False
     place = 0 if found.outcome == "PROMOTE" else 1
     low = lower_end(arms[place], pooled[place])
     ends = [arm if at != place or low is None else low.chunks for at, arm in enumerate(arms)]
-    return low is not None and follow(found.question, ends[0], ends[1], until_ns).outcome != found.outcome
+    return low is not None and not stands(found, ends[0], ends[1])
 
 
 def _decided(

@@ -141,4 +141,4 @@ def test_lateness_that_decides_is_taken_off_the_arm_that_looked_worse_by_it(lag_
     steps = (Step(0.5, 0, 60 * S),)
     found = follow(Question(parse_all(["p50(latency)"]), (0.1,), steps), arms[0], arms[1], 60 * S)
     assert found.outcome == "ABORT"
-    assert _late(found, arms, [False, False], 60 * S) is late
+    assert _late(found, arms, [False, False]) is late
