@@ -77,7 +77,7 @@ def prepared(scenario: Scenario, where: str) -> tuple[tuple[Event, ...], list[st
         if one.run is not None:
             command, public = one.run, public_shell(one.run)
             learn(shell_secrets(one.run))
-            errors += [f"{at}.run: {text}" for text in _unrunnable(one.run)]
+            errors += [f"{at}.run: {text}" for text in unrunnable(one.run)]
         elif one.http is not None:
             url, body = (expanded(text, f"{at}.http", errors) for text in (one.http.url, one.http.body))
             headers = {key: expanded(text, f"{at}.http.headers", errors) for key, text in one.http.headers.items()}
@@ -90,7 +90,7 @@ def prepared(scenario: Scenario, where: str) -> tuple[tuple[Event, ...], list[st
     return tuple(found), errors
 
 
-def _unrunnable(command: str) -> list[str]:
+def unrunnable(command: str) -> list[str]:
     """Why the shell could not run a command: its grammar, or a first word that is no command of this host."""
     parsed = subprocess.run(["/bin/sh", "-n", "-c", command], capture_output=True, text=True, check=False)
     if parsed.returncode:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Cell, Column, Document, Row, Section, Sentence, Table
 from plimsoll.reports.format import Renderers
-from plimsoll.reports.parts.parts import Number, Result, Text
+from plimsoll.reports.parts.parts import Number, Result, Text, part
 from plimsoll.reports.wording import units
 from plimsoll.slo.comparison.canary import LOOKS, Canary, Look, Weighed
 from plimsoll.slo.comparison.effects import signed
@@ -83,13 +83,10 @@ def steps_of(found: Canary) -> list[StepPart]:
     parts = []
     for number, step in enumerate(found.question.steps):
         look = looks.get(number)
-        given = {name: getattr(step, name) for name in ("share", "begin_ns", "end_ns")}
-        if look is None:
-            parts.append(StepPart(**given, looks=0, requests=(0, 0), quantities=[]))
-            continue
-        counts = len(look.weighed[0].pair.base), len(look.weighed[0].pair.canary)
-        quantities = [_quantity(one) for one in look.weighed]
-        parts.append(StepPart(**given, looks=look.look + 1, requests=counts, quantities=quantities))
+        weighed = look.weighed if look is not None else ()
+        counts = next(((len(one.pair.base), len(one.pair.canary)) for one in weighed), (0, 0))
+        taken, quantities = 0 if look is None else look.look + 1, [_quantity(one) for one in weighed]
+        parts.append(part(StepPart, step, looks=taken, requests=counts, quantities=quantities))
     return parts
 
 
@@ -110,10 +107,8 @@ def needs_of(found: Canary) -> NeedsPart | None:
 
 def _quantity(one: Weighed) -> QuantityPart:
     base, canary, low, high = (value if math.isfinite(value) else None for value in (*one.values, *one.interval))
-    return QuantityPart(
-        quantity=str(one.quantity), unit=one.quantity.unit, scale=one.quantity.scale, tolerance=one.tolerance,
-        base=base, canary=canary, interval=(low, high), outcome=one.outcome,
-    )  # fmt: skip
+    told = {"quantity": str(one.quantity), "base": base, "canary": canary, "interval": (low, high)}
+    return part(QuantityPart, one, one.quantity, **told)
 
 
 def headline(report: CanaryReport) -> str:

@@ -38,18 +38,11 @@ LOOKS = 16
 BATCHES, LEAST_BATCHES, MEMORIES = 30, 8, 5.0
 
 
-def _spending() -> tuple[Fraction, ...]:
-    parts = [Fraction(1, 2 * LOOKS)] * LOOKS
-    look, before = 1, 0
-    while look <= LOOKS:
-        parts[look - 1] += Fraction(look - before, 2 * LOOKS)
-        look, before = 2 * look, look
-    return tuple(parts)
-
-
-#: The part of a step's error that each look spends. Half of it goes evenly to all looks, so that what breaks late is
-#: seen soon; half to those at which the step has doubled, so that looking costs little.
-SPENDING = _spending()
+#: The part of a step's error that each look spends, 1 together. Half of it goes evenly to all looks: what breaks late
+#: is seen soon; half to those at which the step has doubled, by what is new: looking costs little.
+SPENDING = tuple(
+    Fraction(1 + (max(1, look // 2) if look & (look - 1) == 0 else 0), 2 * LOOKS) for look in range(1, LOOKS + 1)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +216,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """One quantity at one look. ``alphas``: the error of "worse" and of "fine", which only the last step looks for."""
+    """One quantity at one look. ``alphas``: the error of "worse", and of "fine"."""
 
     quantity: Quantity
     tolerance: float
@@ -273,10 +266,6 @@ class Look:
     cut_ns: int
     weighed: tuple[Weighed, ...]
 
-    @property
-    def worse(self) -> bool:
-        return any(one.outcome == "worse" for one in self.weighed)
-
 
 @dataclass(slots=True)
 class Canary:
@@ -310,12 +299,11 @@ class Canary:
         final, ends = self._step == len(steps) - 1, self._look == LOOKS - 1
         pairs = [_pair(one, arms, self.question.limits) for one in self.question.quantities]
         weighed = [
-            _weigh(pair, one, tolerance, (alone, part), final)
+            _weigh(pair, one, tolerance, (alone, part))
             for pair, one, tolerance in zip(pairs, self.question.quantities, self.question.tolerances, strict=True)
         ]
-        found = Look(self._step, self._look, cut_ns, tuple(weighed))
-        self.last[self._step :] = [found]
-        if found.worse:
+        self.last[self._step :] = [Look(self._step, self._look, cut_ns, tuple(weighed))]
+        if any(one.outcome == "worse" for one in weighed):
             self.outcome = "ABORT"
         elif final and all(one.outcome == "fine" for one in weighed):
             self.outcome = "PROMOTE"
@@ -332,6 +320,18 @@ def follow(question: Question, base: Records, canary: Records, until_ns: int) ->
     return found
 
 
+def stands(found: Canary, base: Records, canary: Records) -> bool:
+    """Whether these rows give the same outcome at the look that decided, if their memory is that of the others."""
+    look, question = found.last[-1], found.question
+    arms = [_between(one, question.compared[look.step].begin_ns, look.cut_ns) for one in (base, canary)]
+    words = []
+    for one in look.weighed:
+        made = _pair(one.quantity, arms, question.limits)
+        sides = (replace(made.base, memory=one.pair.base.memory), replace(made.canary, memory=one.pair.canary.memory))
+        words.append(_weigh(Pair(*sides, made.quantile), one.quantity, one.tolerance, one.alphas).outcome)
+    return "worse" in words if found.outcome == "ABORT" else all(word == "fine" for word in words)
+
+
 def _between(records: Records, begin_ns: int, cut_ns: int) -> Records:
     due = records["due_ns"]
     return records.select(np.flatnonzero(records.in_measure & (due >= begin_ns) & (due < cut_ns)))
@@ -344,27 +344,25 @@ def _pair(one: Quantity, arms: Sequence[Records], limits_: Sequence[Objective]) 
         if one.quantile is None:
             good = goodput(records, limits_)
             fell, row = against(one.indicator, records, good.good)
+            values = fell.astype(np.float64)
             # Limits on times have values, which show a memory where the few bad ones can't.
-            seen: FloatArray = (
-                good.severity[row] if one.indicator == "good" and good.attainment else fell.astype(np.float64)
-            )
+            seen = good.severity[row] if one.indicator == "good" and good.attainment else values
         else:
             measured = measure(catalogue()[one.indicator], records)
             seen, row = np.asarray(measured.values), measured.row
+            values = worse(seen, one)
         order = np.argsort(due[row], kind="stable")
-        values = fell[order].astype(np.float64) if one.quantile is None else worse(seen[order], one)
         memory = of_ranks(ranks(seen[order]), share.course(records).in_flight)
-        sides.append(Side(values, due[row][order], memory))
+        sides.append(Side(values[order], due[row][order], memory))
     least = None if one.quantile is None else float(one.quantile if one.better == "lower" else 1 - one.quantile)
     return Pair(sides[0], sides[1], least)
 
 
-def _weigh(pair: Pair, one: Quantity, tolerance: float, alphas: tuple[Fraction, Fraction], final: bool) -> Weighed:
+def _weigh(pair: Pair, one: Quantity, tolerance: float, alphas: tuple[Fraction, Fraction]) -> Weighed:
     by, (abort, promote) = limits(one, tolerance)[0], alphas
-    if pair.p_worse(by, abort) <= abort:
-        return Weighed(one, tolerance, pair, alphas, "worse")
-    fine = final and pair.p_fine(by, promote) <= promote
-    return Weighed(one, tolerance, pair, alphas, "fine" if fine else "open")
+    is_worse = pair.p_worse(by, abort) <= abort
+    is_fine = not is_worse and pair.p_fine(by, promote) <= promote
+    return Weighed(one, tolerance, pair, alphas, "worse" if is_worse else "fine" if is_fine else "open")
 
 
 def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:

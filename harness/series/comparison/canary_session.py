@@ -26,6 +26,7 @@ from plimsoll.harness.generator.segments import read_segment, segment_files
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.process.writing import result
 from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.happenings import unrunnable
 from plimsoll.harness.run.job import hold, prepare
 from plimsoll.harness.run.judged import write_report
 from plimsoll.harness.run.mixture import FOLDER
@@ -38,10 +39,10 @@ from plimsoll.harness.series.one_run import carry_through
 from plimsoll.harness.series.publish import publish, tell
 from plimsoll.reports.documents import canary as documents
 from plimsoll.reports.report import Report
+from plimsoll.reports.wording import units
 from plimsoll.scenarios.plan.blocks import Survey
 from plimsoll.scenarios.spec import Document
-from plimsoll.scenarios.text.fields import format_duration
-from plimsoll.slo.comparison.canary import LOOKS, Canary, Look, Question, Step, follow
+from plimsoll.slo.comparison.canary import LOOKS, Canary, Look, Question, Step, follow, stands
 from plimsoll.slo.comparison.quantity import Quantity, QuantityError, parse_all
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.goodput import goodput
@@ -52,6 +53,7 @@ from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.validity.bracket import lower_end
 
 FILE = "canary.json"
 BASE, CANARY = "base", "canary"
@@ -142,7 +144,7 @@ def canary(wanted: Wanted, session: Session) -> int:
     outputs, errors = session.outputs(documents.FORMATS, "a canary")
     steps = _steps(wanted.steps, wanted.step_ns, errors)
     asked = _quantities(wanted.metrics, errors)
-    errors += [text for name, command in wanted.commands.items() for text in _unreadable(name, command)]
+    errors += [f"--{name.lower()}: {text}" for name, one in wanted.commands.items() for text in unrunnable(one)]
     found = _scenario(wanted, steps, errors)
     if found is None or not steps:
         raise HarnessFault(errors)
@@ -160,9 +162,13 @@ def canary(wanted: Wanted, session: Session) -> int:
     directory, rows = outcome.sealed.directory, outcome.sealed.told_apart
     write_report(report, directory)
     arms = [selected(rows, (Condition("arm", "=", (name,)),)) for name in (BASE, CANARY)]
-    by_rows = follow(question, arms[0], arms[1], watch.cut_ns if outcome.enough else steps[-1].end_ns)
-    decided = watch.found if outcome.interrupted else by_rows
+    until_ns = watch.cut_ns if outcome.enough else steps[-1].end_ns
+    decided = watch.found if outcome.interrupted else follow(question, arms[0], arms[1], until_ns)
     word, reasons = _decided(decided, arms[1], report, promises, outcome.interrupted)
+    pooled = [outcome.sealed.classes[name].pool_waits > 0 for name in (BASE, CANARY)]
+    if word in ("PROMOTE", "ABORT") and _late(decided, arms, pooled):
+        said_late = "the generator was late, and with that taken off it would not be so"
+        word, reasons = "INVALID", [*reasons, f"{said_late}. Lower the rate, add workers, or free the host"]
     said = documents.CanaryReport(
         name=prepared.job.scenario.name,
         outcome=word,
@@ -184,11 +190,23 @@ def canary(wanted: Wanted, session: Session) -> int:
     return publish(said, documents.FORMATS, documents.FORMATS.terminal, outputs, own, remedy, as_json=session.as_json)
 
 
+def _late(found: Canary, arms: Sequence[Records], pooled: Sequence[bool]) -> bool:
+    """Whether the look that decided says something else where the generator's lateness is taken off the arm that it
+    made look worse: each arm has a generator of its own.
+    """
+    if found.outcome not in ("PROMOTE", "ABORT"):
+        return False
+    place = 0 if found.outcome == "PROMOTE" else 1
+    low = lower_end(arms[place], pooled[place])
+    ends = [arm if at != place or low is None else low.chunks for at, arm in enumerate(arms)]
+    return low is not None and not stands(found, ends[0], ends[1])
+
+
 def _decided(
     found: Canary, canary_rows: Records, report: Report, promises: Promises, interrupted: bool
 ) -> tuple[documents.Decided, list[str]]:
-    """The outcome and why. A run that the generator spoilt promotes nothing; an abort stands: both met the same."""
-    broken = [check for check in report.validity.checks if not check.ok]
+    """The outcome and why, lateness aside. A run that the generator spoilt otherwise promotes nothing."""
+    broken = [check for check in report.validity.checks if not check.ok and check.name != "lag"]
     if found.outcome == "ABORT":
         return "ABORT", [_why(found.last[-1], found.question, "worse")]
     if interrupted:
@@ -222,11 +240,12 @@ def _failed(rows: Records, promises: Promises) -> list[str]:
 
 
 def _why(look: Look, question: Question, word: str) -> str:
-    told = {"worse": "is worse than tolerated", "open": "is not decided", "fine": "is no worse than tolerated"}
-    names = ", ".join(str(one.quantity) for one in look.weighed if one.outcome == word)
+    told = {"worse": "worse than tolerated", "open": "not decided", "fine": "no worse than tolerated"}[word]
+    names = [str(one.quantity) for one in look.weighed if one.outcome == word]
     step = question.compared[look.step]
-    at = f"look {look.look + 1} of {LOOKS}, {format_duration(look.cut_ns - step.begin_ns)} into the step"
-    return f"{names} {told[word]} with {step.share * 100:g} % of the queries ({at})"
+    at = f"look {look.look + 1} of {LOOKS}, {units.duration(look.cut_ns - step.begin_ns, 2)} into the step"
+    verb = "are" if len(names) > 1 else "is"
+    return f"{', '.join(names)} {verb} {told} with {step.share * 100:g} % of the queries ({at})"
 
 
 def _ran(command: str, said: documents.CanaryReport) -> documents.CommandPart:
@@ -251,11 +270,6 @@ def _steps(text: str, step_ns: int, errors: list[str]) -> tuple[Step, ...]:
     if sorted(set(shares)) != shares or not 0 < shares[0] < 1 or shares[-1] > 1:
         errors.append(f"--steps: {text} does not rise from above 0% to below or at 100%. Write it like 5%,25%,50%")
     return tuple(Step(one, place * step_ns, (place + 1) * step_ns) for place, one in enumerate(shares))
-
-
-def _unreadable(name: str, command: str) -> list[str]:
-    parsed = subprocess.run(["/bin/sh", "-n", "-c", command], capture_output=True, check=False)
-    return [f"--{name.lower()}: /bin/sh can't read the command. Correct it"] if parsed.returncode else []
 
 
 def _scenario(wanted: Wanted, steps: Sequence[Step], errors: list[str]) -> Document | None:

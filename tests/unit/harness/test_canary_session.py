@@ -13,7 +13,7 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from plimsoll.harness.series.comparison.canary_session import _decided
+from plimsoll.harness.series.comparison.canary_session import _decided, _late
 from plimsoll.harness.verbs.cli import command_line
 from plimsoll.slo.comparison.canary import Canary, Question, Step, follow
 from plimsoll.slo.comparison.quantity import parse_all
@@ -42,7 +42,7 @@ def test_every_mistake_is_told_at_once_and_nothing_is_made(tmp_path: Path) -> No
     said = "\n".join(found)
     assert "--steps: 50%,25% does not rise" in said
     assert "nosuch is not known here" in said
-    assert "--abort: /bin/sh can't read the command" in said
+    assert "--abort: /bin/sh can't read it" in said
     assert "--canary: where is it?" in said
     assert not (tmp_path / "out").exists()
 
@@ -109,11 +109,11 @@ def test_with_all_of_the_load_objectives_judge_the_canary() -> None:
 
 
 def test_a_run_that_the_generator_spoilt_promotes_nothing_and_an_abort_stands() -> None:
-    late = ("lag", "generator", "class base: generator lag p99 80 ms")
-    assert decided(promoted(), rows(), late) == ("INVALID", [late[2]])
+    lost = ("workers", "generator", "class base: worker faults: one")
+    assert decided(promoted(), rows(), lost) == ("INVALID", [lost[2]])
     steps = (Step(0.5, 0, 60 * S),)
     slow = follow(Question(parse_all(["p50(latency)"]), (0.1,), steps), rows(by=1), rows(0, by=2), 60 * S)
-    assert decided(slow, rows(0, by=2), late)[0] == "ABORT"
+    assert decided(slow, rows(0, by=2), lost)[0] == "ABORT"
     assert decided(Canary(slow.question), rows(), interrupted=True)[0] == "INTERRUPTED"
 
 
@@ -121,3 +121,24 @@ def test_a_canary_that_alone_does_not_keep_up_is_aborted() -> None:
     canary, base = (("steady", "endpoint", f"class {name}: the backlog grew") for name in ("canary", "base"))
     assert decided(promoted(), rows(), canary)[0] == "ABORT"
     assert decided(promoted(), rows(), canary, base)[0] == "INVALID", "two queues that grow say nothing"
+
+
+@pytest.mark.parametrize(("lag_ms", "late"), [(0, False), (1, False), (8, True)])
+def test_lateness_that_decides_is_taken_off_the_arm_that_looked_worse_by_it(lag_ms: int, late: bool) -> None:
+    """A canary of 20 ms that is sent too late looks slower than it is."""
+    due = np.arange(6_000) * (S // 100)
+    took = (np.random.default_rng(5).lognormal(0, 0.1, 6_000) * 20_000_000).astype(np.int64)
+
+    def arm(took: Any, lag_ns: int) -> Records:
+        sent = due + lag_ns
+        return from_columns(
+            6_000, due_ns=due, ready_ns=sent, sent_ns=sent, first_byte_ns=sent + took, done_ns=sent + took,
+            status=int(Status.OK),
+        )  # fmt: skip
+
+    canary = arm(took * (2 if lag_ms < 8 else 1), lag_ms * 1_000_000)
+    arms = [arm(took, 0), canary]
+    steps = (Step(0.5, 0, 60 * S),)
+    found = follow(Question(parse_all(["p50(latency)"]), (0.1,), steps), arms[0], arms[1], 60 * S)
+    assert found.outcome == "ABORT"
+    assert _late(found, arms, [False, False]) is late
