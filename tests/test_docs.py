@@ -427,8 +427,6 @@ def test_every_check_of_the_generator_is_explained() -> None:
         names |= {check.name for check in seen.checks}
     closed = validity.GeneratorFacts(open_loop=False, planned=300, slots=(1,), event_faults=("restart: failed",))
     names |= {check.name for check in validity.assess(records, closed, []).checks}
-    failed = validity.GeneratorFacts(open_loop=True, planned=300, event_faults=("deploy: failed",))
-    names |= {check.name for check in validity.assess(records, failed, []).checks}
     assert set(named(section(page("validity"), "Validity"))) == names
     assert set(named(section(page("validity"), "Why these limits, and how each is tested"))) == names
 
