@@ -376,10 +376,10 @@ def test_a_server_that_runs_already_can_join() -> None:
 
 
 def test_scripted_batches_take_what_their_sum_says_on_a_real_server(tmp_path: Path) -> None:
-    """Eight callers at a static window of eight: every request takes T(8) = 40 + 8 ms; one at a time, T(1) = 41 ms."""
+    """Eight callers and batches of eight: every request takes T(8) = 40 + 8 ms; one at a time, T(1) = 41 ms."""
     seen = {}
     for callers in (8, 1):
-        flags = ("--service", "40ms+1ms*B", "--window", "static", "--max-batch", str(callers))
+        flags = ("--service", "40ms+1ms*B", "--window", "500ms", "--max-batch", str(callers))
         with server(*flags) as running:
             target = {"url": running.url, "protocol": "openai-chat", "model": "scripted"}
             source = {"kind": "synthetic_text", "prompt_tokens": 4, "output_tokens": 1}
