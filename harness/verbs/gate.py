@@ -196,7 +196,7 @@ def _with_budget(file: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
         errors = [f"{file}:{one.line}: {one.what}" for found in documents for one in found.errors]
         value = documents[0].value if len(documents) == 1 else None
         hops = value.get("budget", value) if isinstance(value, dict) else None
-        if not errors and not (isinstance(hops, dict) and hops and all(isinstance(one, str) for one in hops.values())):
+        if not errors and not (isinstance(hops, dict) and hops and not any(map(_nested, hops.values()))):
             errors = [f"{file}: no hops. Write each with its limit, such as queue: 20ms"]
         if errors or not isinstance(hops, dict):
             return sealed, [f"--budget {text}" for text in errors]
@@ -206,9 +206,14 @@ def _with_budget(file: Path, sealed: Sealed) -> tuple[Sealed, list[str]]:
     return replace(sealed, scenario={**sealed.scenario, "budget": hops}), []
 
 
+def _nested(value: object) -> bool:
+    return isinstance(value, dict | list)
+
+
 def _told_by(spans: Sequence[Path], sealed: Sealed) -> tuple[Sealed, list[str]]:
     """The run with the stages that spans tell, of a trace those of all files, and what is wrong with them."""
     from plimsoll.documents import files
+    from plimsoll.reports.wording.units import many
     from plimsoll.slo.records.spans import Span, SpansError, joined, read
     from plimsoll.slo.records.trace_ids import TraceIds
 
@@ -229,8 +234,8 @@ def _told_by(spans: Sequence[Path], sealed: Sealed) -> tuple[Sealed, list[str]]:
     records, n, late = joined(sealed.records, ids, traces)
     if not n:
         return sealed, [
-            f"{where}: none of its {len(traces)} traces is of a request of {sealed.directory.path}. Take the spans of "
-            f"this run's time, and sample more of them (--option traceparent=100%)"
+            f"{where}: {many(len(traces), 'trace')}, and none is of a request of {sealed.directory.path}. Take the "
+            f"spans of this run's time, and sample more of them (--option traceparent=100%)"
         ]
     more = f"; {late} spans began after their request's answer and are no stages of it" if late else ""
     print(f"{where}: stages of {n} of {int(records.planned.sum())} requests{more}", file=sys.stderr)

@@ -321,7 +321,8 @@ def _notes(part: ServerPart) -> list[str]:
         slowed = f", slowed down to {units.duration(one.slowed_ns)}" if one.slowed_ns > one.period_ns else ""
         notes.append(f"{name}: {units.many(one.samples, 'sample')} every {units.duration(one.period_ns)}{slowed}{took}")
         notes += [
-            f"{name}: nothing {gap.count} times from {units.seconds(gap.start_ns)}: {gap.reason}" for gap in one.gaps
+            f"{name}: nothing {units.many(gap.count, 'time')} from {units.seconds(gap.start_ns)}: {gap.reason}"
+            for gap in one.gaps
         ]
     notes += _restarted(part)
     notes += [_of_host(one) for name, one in part.names.items() if one.idle is not None and name.startswith("host.")]

@@ -20,7 +20,16 @@ import numpy as np
 
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives import selector
-from plimsoll.slo.objectives.objective import BAD_RATIOS, NAME, RATES, RATIOS, WHERE, ObjectiveError, of_server
+from plimsoll.slo.objectives.objective import (
+    BAD_RATIOS,
+    NAME,
+    RATES,
+    RATIOS,
+    WHERE,
+    ObjectiveError,
+    of_server,
+    one_of,
+)
 from plimsoll.slo.objectives.selector import Selector, SelectorError
 from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.server.canonical import NAMES
@@ -107,8 +116,8 @@ def parse(text: str) -> Quantity:
         raise QuantityError([f"{text!r}: accuracy is judged run by run. Of words compare mean(wer)"])
     indicators = catalogue()
     if name not in indicators or name == "error":
-        allowed = ", ".join(known for known in indicators if known != "error")
-        raise QuantityError([f"{text!r}: {name} is not known here; choose one of {allowed}"])
+        allowed = [known for known in indicators if known != "error"]
+        raise QuantityError([f"{text!r}: {name} is not known here; {one_of(name, allowed)}"])
     quantile = _quantile(text, statistic)
     if quantile is not None:
         statistic = "p" + format((quantile * 100).limit_denominator(10**12).__float__(), ".12g")

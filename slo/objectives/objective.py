@@ -349,11 +349,17 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
             f"statistic {statistic} is not known; choose p99 (any percentile), mean, max, min, ratio, rate"
         )
     if name not in known:
-        near = difflib.get_close_matches(name, [*known, *NAMES], 3)
-        meant = f"did you mean {' or '.join(near)}? All of them: " if near else "choose one of "
-        raise ObjectiveError(f"indicator {name} is not known; {meant}{', '.join(known)}")
+        raise ObjectiveError(f"indicator {name} is not known; {one_of(name, known)}")
     indicator = known[name]
     return indicator, indicator.unit, indicator.better
+
+
+def one_of(name: str, known: Iterable[str]) -> str:
+    """What an unknown ``name`` may have meant, and all of its kind: of ``server.x`` those that servers say."""
+    room = name.partition(".")[0]
+    known = [one for one in NAMES if one.startswith(f"{room}.")] or list(known)
+    near = difflib.get_close_matches(name, dict.fromkeys([*known, *NAMES]), 3)
+    return (f"did you mean {' or '.join(near)}? All of them: " if near else "choose one of ") + ", ".join(known)
 
 
 def of_server(statistic: str | None, name: str) -> tuple[str, Better]:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -86,10 +87,11 @@ class Budget:
     worst_share: float
 
 
-def parse_hops(budget: Mapping[str, str]) -> tuple[Hop, ...]:
+def parse_hops(budget: Mapping[str, Any]) -> tuple[Hop, ...]:
     """The hops of a budget, in order. Raises ``ObjectiveError`` with every mistake."""
     found, errors = list[Hop](), list[str]()
-    for name, text in budget.items():
+    for name, value in budget.items():
+        text = "" if value is None else str(value)  # a file may give a plain number
         match = _LIMIT.fullmatch(text)
         if match is None or float(match[1]) == 0:
             errors.append(f"budget.{name}: {text!r} is no limit. Write 20ms, 50ms/token, or 20ms of STAGE")

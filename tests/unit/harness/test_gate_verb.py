@@ -69,7 +69,7 @@ def test_spans_are_the_stages_of_a_report_and_those_of_another_run_are_refused(
         _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans])
     said = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**said, "traceparent": 0.01}))
-    with pytest.raises(HarnessFault, match="none of its 1 traces is of a request"):
+    with pytest.raises(HarnessFault, match="1 trace, and none is of a request"):
         _judge_again(run, Asked(), [], as_json=False, rewrite=True, spans=[spans])
     (tmp_path / "wrong").write_text("{}")
     nowhere = [tmp_path / "nowhere", spans, tmp_path / "wrong"]
@@ -209,7 +209,9 @@ def test_a_budget_is_judged_afterwards_by_the_hops_of_a_file(tmp_path: Path) -> 
         ("queue: soon\nwait: 5ms of queue\nq: 5ms of queue.a\n", "no limit"),
         ("queue: 5ms\nqueue: 6ms\n", ":2:"),
         ("- queue\n", "no hops"),
-        ("queue: 5\n", "no hops"),
+        ("queue: 5\nwait: 5ms\n", "budget.queue: '5' is no limit. Write 20ms"),
+        ("queue:\nwait: 5ms\n", "budget.queue: '' is no limit"),
+        ("name: chat\nparams: {rate: 4}\n", "no hops"),
         ("{}", "no hops"),
         (None, "can't be read"),
     ],

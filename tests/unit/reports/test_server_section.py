@@ -132,6 +132,12 @@ def told(**changed: Any) -> list[Any]:
     return [block for card in section.blocks if isinstance(card, Card) for block in card.blocks]
 
 
+def test_a_single_gap_is_one_time() -> None:
+    gap = GapPart(start_ns=8 * S, end_ns=9 * S, count=1, reason="no answer")
+    source = PART.sources["a"].model_copy(update={"gaps": [gap]})
+    assert "a: nothing 1 time from 8 s: no answer" in told(sources={"a": source})[-1].texts
+
+
 def batches(exact: bool, *sizes: tuple[float, float | None, int], **more: Any) -> BatchesPart:
     return BatchesPart(source="a", of="requests", exact=exact, since_ns=0, until_ns=S, sizes=[*sizes], **more)
 

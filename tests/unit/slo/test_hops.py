@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from plimsoll.reports.sections.hops import hops_part, sentence
 from plimsoll.slo.metrics import stages
 from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.objectives.objective import parse as objective
+from plimsoll.slo.objectives.objective_verdict import judge_objective
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 from plimsoll.slo.verdict.hops import Budget, parse_hops, spent_of
 
@@ -48,6 +50,10 @@ def test_a_stage_is_a_metric_whose_silence_is_missing_and_whose_failure_is_worst
     assert objective("p99( stage.queue{turn>1} ) <= 20 ms") == objective("p99(stage.queue{turn>1}) <= 20ms")
     assert str(objective("stage.preprocess.resize <= 5ms")) == "stage.preprocess.resize <= 5ms"
     assert objective("p99(stage.queue-wait) <= 20ms").indicator == "stage.queue-wait"
+    well = rows(texts[:4], [40] * 4)
+    mistyped = judge_objective(objective("p99(stage.queu) <= 20ms"), well, goodput(well, []), "0.95")
+    assert mistyped.outcome == "INCONCLUSIVE"
+    assert "Name a stage that the server says" in mistyped.detail
 
 
 @pytest.mark.parametrize("name", ["stage", "stage.", ".queue", "stages.queue", "ttft.queue"])

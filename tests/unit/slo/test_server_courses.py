@@ -253,8 +253,11 @@ def test_a_comparison_takes_what_the_server_says_as_one_number_of_a_run_and_noth
     assert np.isnan(readings["max(gpu.power)"].value)
     assert np.isnan(sample(rows, asked_for).readings["max(server.queue)"].value)
     with pytest.raises(QuantityError) as caught:
-        parse_all(["rate(server.queue)", "max(server.queue{class=chat})", "p99(server.queue)"])
-    assert len(caught.value.errors) == 3
+        parse_all(["rate(server.queue)", "max(server.queue{class=chat})", "p99(server.queue)", "max(server.queu)"])
+    assert len(caught.value.errors) == 4
+    assert "did you mean server.queue" in caught.value.errors[3]
+    assert "server.ttft" in caught.value.errors[3]
+    assert " ttft" not in caught.value.errors[3]  # of the server's names only
 
 
 MS = 1_000_000
