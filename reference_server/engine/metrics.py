@@ -150,6 +150,7 @@ class Metrics:
         if scripted is not None:
             self._running.labels("scripted").set(scripted.n_busy)
             self._waiting.labels("scripted").set(scripted.n_waiting)
+            self._depth.labels("scripted").set(scripted.n_waiting)
             self._models.add("scripted")
             busy_s = scripted.busy_s
             self._busy.labels("scripted").inc(busy_s - self._scripted_s)

@@ -7,6 +7,7 @@ that nobody said.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,6 +23,7 @@ from plimsoll.slo.statistics.slope import Slope, slope
 
 #: Names of which several sources may tell of one thing: whoever ranks first does.
 _ONE_VOICE = ("host.", "gpu.")
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,14 @@ class Course:
         """How long each window is: together no longer than the time that passed."""
         found: FloatArray = (self.end_ns - self.since_ns) / 1e9
         return found
+
+    @property
+    def mean(self) -> float:
+        """Of what is known, by weight; however sums are rounded, between the least value and the greatest."""
+        values, weights = self.values[self.known], self.weights[self.known]
+        if not weights.sum():
+            return math.nan
+        return float(np.clip(np.average(values, weights=weights), values.min(), values.max()))
 
     def growth(self, confidence: Probability = "0.95", sides: int = 2) -> Slope | None:
         """How fast a gauge grows in an hour, of what is known; None: too few samples."""
@@ -245,13 +255,17 @@ def _grown(tracks: Iterable[Track], n: int, restarted: BoolArray) -> FloatArray:
 
 
 def _joined(name: str, parts: Sequence[_Part]) -> Course:
-    """All sources as one, at every time at which one of them was read, once all of them were."""
+    """All sources as one: a gauge at every time at which one of them was read, once all of them were; what is counted
+    whenever all of them were read anew, since a window in which only one was has nothing of the others' time in it.
+    """
     kind = parts[0].voice.reading.kind
     parts = [part for part in parts if part.voice.reading.kind == kind]
     ends = np.unique(np.concatenate([part.asked.end_ns for part in parts]))
     if kind == "gauge" and len(ends):  # what was not answered was not seen either
         ends = np.union1d(ends, [gap.end_ns for part in parts for gap in part.asked.origin.gaps])
     ends = ends[ends >= max((int(part.asked.end_ns[0]) for part in parts if len(part.asked.end_ns)), default=0)]
+    if kind != "gauge" and len(parts) > 1:
+        ends = _rounds([part.asked.end_ns for part in parts], ends)
     begins, tops, unders = [], [], []
     for part in parts:
         place = np.searchsorted(part.asked.end_ns, ends, side="right") - 1
@@ -286,6 +300,19 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
         sum(len(one.tracks) for one in voices),
         np.concatenate([begin[:1], ends[:-1]]),
     )  # fmt: skip
+
+
+def _rounds(read: Sequence[IntArray], ends: IntArray) -> IntArray:
+    """Of these times, when all of them were read, the first, and each by which every source was read again."""
+    latest = np.full(len(ends), -1)
+    # When each source is read next after each time; the end of time where it never is.
+    for one in read:
+        latest = np.maximum(latest, np.searchsorted(ends, np.append(one, _NEVER)[np.searchsorted(one, ends, "right")]))
+    found, at = list[int](), 0
+    while at < len(ends):
+        found.append(at)
+        at = int(latest[at])
+    return ends[found]
 
 
 def _lost(asked: Asked, ends: IntArray, place: IntArray) -> BoolArray:

@@ -4,7 +4,6 @@ restarts, and whether its books agree with ours.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -152,11 +151,9 @@ def _first_token(course: Course | None, records: Records) -> FirstToken | None:
     there = records.ok & (sent != -1) & (first != -1) & ~several
     if course is None or not there.any() or course.unknown[1:].any() or (several & (phase == Phase.WARMUP)).any():
         return None
-    known = course.known
-    if int(course.weights[known].sum()) != int(there.sum()):
+    if int(course.weights[course.known].sum()) != int(there.sum()):
         return None
-    theirs = float(np.average(course.values[known], weights=course.weights[known]))
-    return FirstToken(theirs, float((first - sent)[there].mean()))
+    return FirstToken(course.mean, float((first - sent)[there].mean()))
 
 
 def _absent(engine: Engine, reading: Reading) -> str:
@@ -239,7 +236,7 @@ def summary(course: Course) -> dict[str, float | None]:
     ``max``, the greatest rate of a window that is not much shorter than others, in whose time one tick is a great rate.
     """
     known = course.known
-    values, weights = course.values[known], course.weights[known]
+    values = course.values[known]
     if not len(values):
         return {}
     if course.kind == "counter":
@@ -247,5 +244,4 @@ def summary(course: Course) -> dict[str, float | None]:
         seconds, total, wide = float(spans.sum()), float(values.sum()), spans >= max(np.median(spans) / 2, 1e-9)
         most = float((values[wide] / spans[wide]).max()) if wide.any() else None
         return {"total": total, "per_s": total / seconds if seconds > 0 else None, "max": most}
-    middle = float(np.average(values, weights=weights)) if weights.sum() else math.nan
-    return {"mean": middle, "min": float(values.min()), "max": float(values.max())}
+    return {"mean": course.mean, "min": float(values.min()), "max": float(values.max())}

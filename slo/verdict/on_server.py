@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from plimsoll.slo.objectives.objective import Objective, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome, as_observed, no_data
 from plimsoll.slo.records.records import Records
@@ -113,13 +111,13 @@ def _growth(objective: Objective, side: ServerSide, course: Course, confidence: 
 def _statistic(objective: Objective, course: Course) -> tuple[float, float, float]:
     """The statistic of what is known, and between what it lies whatever the rest was."""
     known = course.known
-    values, weights = course.values[known], course.weights[known]
+    values = course.values[known]
     if objective.statistic == "max":
         return float(values.max()), float(values.max()), math.inf
     if objective.statistic == "min":
         return float(values.min()), -math.inf, float(values.min())
     if objective.statistic == "mean":
-        return float(np.average(values, weights=weights)) if weights.sum() else math.nan, -math.inf, math.inf
+        return course.mean, -math.inf, math.inf
     spans = course.seconds
     total = float(values.sum())
     return total / max(float(spans[known].sum()), 1e-9), total / max(float(spans.sum()), 1e-9), math.inf

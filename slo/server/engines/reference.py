@@ -7,7 +7,7 @@ ENGINE = Engine(
     "Plimsoll's reference server",
     ("/metrics",),
     (
-        gauge("server.queue", "reference_waiting"),
+        gauge("server.queue", "reference_queue_depth", "reference_waiting"),
         gauge("server.running", "reference_running"),
         gauge("server.kv_usage", "reference_kv_blocks_used", over=("reference_kv_blocks",), flag="--model llm"),
         Reading("server.batch", "mean", ("reference_batched_total",), ("reference_batch_fill_count",)),

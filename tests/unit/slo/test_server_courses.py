@@ -71,6 +71,57 @@ def test_a_rate_of_two_servers_that_are_asked_in_turns_is_the_sum_of_theirs() ->
     assert summary(read(counted, sources)["server.preempted"])["per_s"] == pytest.approx(10.0, rel=0.03)
 
 
+@pytest.mark.parametrize("late_ns", [3_000_000, S // 2])
+def test_a_window_of_several_servers_has_the_growth_of_each(late_ns: int) -> None:
+    """Read one just after the other, each half of the windows would have one server's growth, and the short ones all of
+    its second: the greatest rate was below the mean one.
+    """
+    sources = {"a": asked("a", 12), "b": asked("b", 12, late_ns=late_ns), "c": asked("c", 12, late_ns=late_ns // 3)}
+    tracks = [track("vllm:prompt_tokens", [40.0 * at for at in range(12)], source) for source in sources]
+    tracks += [track("vllm:request_queue_time_seconds_sum", [0.1 * at for at in range(12)], one) for one in "abc"]
+    tracks += [
+        track("vllm:request_queue_time_seconds_count", [w * at for at in range(12)], one)
+        for w, one in zip((1.0, 2.0, 2.0), "abc", strict=True)
+    ]
+    found = read(tracks, sources)
+    said = summary(found["server.prompt_tokens"])
+    assert said["total"] == 11 * 120
+    assert [said["per_s"], said["max"]] == pytest.approx([120, 120])
+    assert found["server.queue_time"].values[1:] == pytest.approx(np.full(11, 0.3e9 / 5))
+
+
+def test_the_window_of_a_restart_is_unknown_of_all_servers_and_a_rate_is_of_the_others() -> None:
+    sources = {"a": asked("a", 12), "b": asked("b", 12, late_ns=3_000_000)}
+    anew = [30.0 * at for at in range(6)] + [30.0 * at for at in range(6)]
+    found = read(
+        [track("vllm:prompt_tokens", [30.0 * at for at in range(12)]), track("vllm:prompt_tokens", anew, "b")], sources
+    )["server.prompt_tokens"]
+    assert int(found.unknown[1:].sum()) == 1
+    assert summary(found)["per_s"] == pytest.approx(60)
+
+
+def test_what_is_counted_ends_when_one_of_several_servers_is_read_no_more() -> None:
+    sources = {"a": asked("a", 12), "b": asked("b", 6, late_ns=3_000_000)}
+    found = read(
+        [track("vllm:prompt_tokens", [30.0 * at for at in range(n)], one) for one, n in (("a", 12), ("b", 6))], sources
+    )["server.prompt_tokens"]
+    assert found.end_ns[-1] == sources["b"].end_ns[-1]
+    assert found.during(0, 10 * S, 0).unknown[-1]
+
+
+def test_the_queue_of_the_bundled_server_is_that_of_all_its_models() -> None:
+    """Its models of fixed outputs have a depth alone, ``llm`` and ``scripted`` say theirs twice."""
+    found = read(
+        [
+            track("reference_queue_depth", [2, 7], model="dlrm"),
+            track("reference_queue_depth", [0, 3], model="llm"),
+            track("reference_waiting", [0, 3], model="llm"),
+        ]
+    )
+    assert found["server.queue"].values.tolist() == [2, 10]
+    assert read([track("reference_waiting", [0, 3], model="llm")])["server.queue"].values.tolist() == [0, 3]
+
+
 def test_means_are_weighted_by_count() -> None:
     found = read(
         [
