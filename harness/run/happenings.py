@@ -15,8 +15,10 @@ import os
 import signal
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -154,7 +156,8 @@ class Happenings:
     def interrupt(self) -> None:
         """The user wants no more: what goes on is ended, and nothing begins."""
         for task in self._tasks:
-            task.cancel()
+            if not task.cancelling():  # else it is about to end its command, and would leave that
+                task.cancel()
 
     async def end(self, interrupted: bool = False) -> None:
         """The run is over: what goes on is ended."""
@@ -182,10 +185,12 @@ class Happenings:
             if event.command:
                 await self._run(event, done, around, timeout_s)
             elif event.call is not None:
-                status, said = await asyncio.to_thread(_called, event.call, event.call.url or url + _FAULTS, timeout_s)
+                status, said = await _answer(event.call, event.call.url or url + _FAULTS, timeout_s)
                 done.exit, done.output = status, KNOWN.cut(said, OUTPUT)
                 if not 200 <= status < 300:
                     done.fault = f"was answered with status {status}"
+        except TimeoutError:
+            done.fault = f"was ended after {timeout_s:g} s (timeout)"
         except (OSError, http.client.HTTPException, ValueError) as error:
             done.fault = redact(f"could not be done ({str(error)[:200] or type(error).__name__})")
         done.ended_ns = done.begun_ns if done.does == "note" else self._now_ns()
@@ -208,8 +213,6 @@ class Happenings:
             done.exit = await asyncio.wait_for(process.wait(), timeout_s)
             if done.exit:
                 done.fault = death(done.exit)
-        except TimeoutError:
-            done.fault = f"was ended after {timeout_s:g} s (timeout)"
         finally:
             if process.returncode is None:
                 await _ended(process)
@@ -234,12 +237,30 @@ def _shown(said: bytearray) -> str:
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
     """The command and what it started: SIGTERM, and SIGKILL to what does not go."""
-    for number, wait_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), wait_s)
-            return
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left, or nobody of ours
+        os.killpg(process.pid, signal.SIGTERM)
+        over = time.monotonic() + _GRACE_S
+        while time.monotonic() < over:
+            await asyncio.sleep(0.02)
+            os.killpg(process.pid, 0)
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GRACE_S)
+
+
+async def _answer(call: HttpSection, url: str, timeout_s: float) -> tuple[int, str]:
+    """As ``_called`` has it, and no later. Nobody waits for its thread: one that hangs ends with the process."""
+    answer = futures.Future[tuple[int, str]]()
+    answer.set_running_or_notify_cancel()  # from now on it can't be cancelled
+
+    def work() -> None:
+        try:
+            answer.set_result(_called(call, url, timeout_s))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
 
 
 def _called(call: HttpSection, url: str, timeout_s: float) -> tuple[int, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ AUTO = "auto"
 _READY_S, _LAST_S = 60.0, 15.0
 #: A page that tells of a start is not waited for longer.
 _PHASES_S = 3.0
+#: Nothing that starts takes longer: what does is no length.
+_LONGEST_NS = 1e18
 _NAMED = re.compile(r"(?:([A-Za-z0-9_.-]+)=)?((?:https?|grpcs?)://.+)")
 
 
@@ -124,8 +127,8 @@ def startup(target: Target) -> dict[str, int]:
     for page in (Page(where, where, target.ca_file, target.tls_verify) for where in pages):
         with contextlib.suppress(Unread):
             for (family, labels), value in page.read(_PHASES_S).values.items():
-                if family in telling:
-                    _, label, scale = telling[family]
+                _, label, scale = telling.get(family, ("", "", math.nan))
+                if 0 <= value * scale < _LONGEST_NS:
                     told[redact(labels_of(labels).get(label, ""))] = round(value * scale)
         page.close()
     return told

@@ -174,8 +174,8 @@ def _values(data: bytes, answer: http.client.HTTPResponse, kind: str) -> tuple[d
         if "json" in kind or text.lstrip()[:1] in ("{", "["):
             return of_json(json.loads(text)), frozenset()
         return samples(text, open_metrics="openmetrics" in kind), frozenset(declared(text))
-    except (NotMetrics, zlib.error, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        said = str(error) if isinstance(error, NotMetrics) else f"it can't be read ({type(error).__name__})"
+    except (zlib.error, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        said = one_line(error, NAME) if isinstance(error, NotMetrics) else f"it can't be read ({type(error).__name__})"
         raise Unread(f"its page is no metrics: {said}") from None
 
 

@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*")
 _METRIC = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)\s*((?:;(?:[^,\"]|\"(?:\\.|[^\"\\])*\")*)?)(?:,|$)")
 _DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\"?\s*(?:;|$)", re.IGNORECASE)
 #: The same where it is plain, which it nearly always is: a third of the time.
-_PLAIN = re.compile(r"([\w.-]+);dur=([0-9]+(?:\.[0-9]+)?)(?:, ?|$)", re.ASCII)
+_PLAIN = re.compile(r"(?<![\w.-])([\w.-]++);dur=([0-9]++(?:\.[0-9]++)?)(?:, ?|$)", re.ASCII)
 _LONGEST_MS = 1e12
 #: What rounding may add to a stage: servers tell milliseconds, of clocks that run by themselves.
 _ROUNDED_NS, _ROUNDED_SHARE = 1_000_000, 100

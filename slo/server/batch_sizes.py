@@ -6,6 +6,7 @@ or others had it do meanwhile, can't be told apart; where it restarted between, 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from plimsoll.slo.server.canonical import Sizes, engines
-from plimsoll.slo.server.courses import Restart
+from plimsoll.slo.server.courses import Restart, sane
 from plimsoll.slo.server.served import Asked, Served, Track
 
 
@@ -42,11 +43,11 @@ class BatchSizes:
 
 def batch_sizes(served: Served, restarts: Sequence[Restart], last_ns: int) -> tuple[BatchSizes, ...]:
     """Of every source that counts them; of two engines at one host the one that ranks first."""
-    found, taken = list[BatchSizes](), dict[str, str]()
+    served, found, taken = sane(served), list[BatchSizes](), dict[str, str]()
     for engine in engines().values():
         for sizes, (name, asked) in product(engine.sizes, served.sources.items()):
             mine = (track for track in served.tracks if track.source == name and track.family in sizes.families)
-            tracks = [track for track in mine if sizes.label in track.labels]
+            tracks = [track for track in mine if _size(track, sizes) > 0]
             host = urlsplit(asked.origin.where).hostname or ""
             if tracks and len(asked.end_ns) and taken.setdefault(host, engine.name) == engine.name:
                 found.append(_of(name, asked, sizes, tracks, restarts, last_ns))
@@ -64,7 +65,7 @@ def _of(
         return replace(told, why="it restarted during the run")
     grown: Counter[float] = Counter()
     for track in tracks:
-        grown[float(track.labels[sizes.label])] += round(_value(track, last) - _value(track, first))
+        grown[_size(track, sizes)] += round(_value(track, last) - _value(track, first))
     low, below, found = 0.0, 0, []
     for high in sorted(grown):
         count = grown[high] - below
@@ -74,7 +75,17 @@ def _of(
     return replace(told, sizes=tuple(found))
 
 
+def _size(track: Track, sizes: Sizes) -> float:
+    """NaN: the label is none; a bucket may have no end."""
+    try:
+        size = float(track.labels.get(sizes.label, "nan"))
+    except ValueError:
+        return math.nan
+    return size if size < 1 << 62 or not sizes.exact else math.nan
+
+
 def _value(track: Track, at: int) -> float:
     """What a series had counted by then: before its first sample nothing."""
-    place = int(np.searchsorted(track.at, at, side="right")) - 1
-    return float(track.values[place]) if place >= 0 else 0.0
+    until = track.values[: int(np.searchsorted(track.at, at, side="right"))]
+    known = until[~np.isnan(until)]
+    return float(known[-1]) if len(known) else 0.0

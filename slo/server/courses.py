@@ -24,6 +24,8 @@ from plimsoll.slo.statistics.slope import Slope, slope
 #: Names of which several sources may tell of one thing: whoever ranks first does.
 _ONE_VOICE = ("host.", "gpu.")
 _NEVER = np.iinfo(np.int64).max
+#: Nothing that a server counts or measures is as much, in any unit.
+_MOST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,8 @@ class Restart:
 
 
 def courses(served: Served) -> tuple[dict[str, Course], tuple[Restart, ...]]:
-    """The course of every name that something was said of, and where a server restarted. Infinite values are none."""
-    finite = (replace(one, values=np.where(np.isfinite(one.values), one.values, np.nan)) for one in served.tracks)
-    served = replace(served, tracks=tuple(finite))
+    """The course of every name that something was said of, and where a server restarted."""
+    served = sane(served)
     restarted = {name: _restarted(name, asked, served.tracks) for name, asked in served.sources.items()}
     found: dict[str, Course] = {}
     for name in NAMES:
@@ -112,6 +113,12 @@ def courses(served: Served) -> tuple[dict[str, Course], tuple[Restart, ...]]:
         for at in np.flatnonzero(restarted[source])
     ]
     return found, tuple(restarts)
+
+
+def sane(served: Served) -> Served:
+    """With NaN for values that are none: infinite ones, and those whose sums would be."""
+    tracks = (replace(one, values=np.where(np.abs(one.values) < _MOST, one.values, np.nan)) for one in served.tracks)
+    return replace(served, tracks=tuple(tracks))
 
 
 @cache
@@ -202,11 +209,13 @@ def _part(voice: _Voice, asked: Asked, restarted: BoolArray) -> _Part:
     if reading.kind == "gauge":
         values = np.stack([_at(track, n) for track in voice.tracks])
         if reading.bits:
-            values = np.where(np.isnan(values), np.nan, (np.nan_to_num(values).astype(np.int64) & reading.bits) != 0)
+            values = np.where(
+                np.isnan(values), np.nan, ((np.nan_to_num(values) % 2**53).astype(np.int64) & reading.bits) != 0
+            )
         if reading.over:
             below = {_key(track): _at(track, n) for track in voice.over}
             totals = np.stack([below.get(_key(track), np.full(n, np.nan)) for track in voice.tracks])
-            values = np.divide(values, totals, out=np.full(values.shape, np.nan), where=totals > 0)
+            values = np.divide(values, totals, out=np.full(values.shape, np.nan), where=totals > 1 / _MOST)
         return _Part(voice, asked, _across(values * reading.scale, NAMES[reading.name].across), np.ones(n))
     top = _grown(voice.tracks, n, restarted) * reading.scale
     under = _grown(voice.over, n, restarted) if reading.over else np.ones(n)
@@ -290,7 +299,7 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
     weights = np.ones(len(ends))
     if kind == "mean":
         weights = under
-        values = np.divide(values, under, out=np.full(len(ends), np.nan), where=under > 0)
+        values = np.divide(values, under, out=np.full(len(ends), np.nan), where=under > 1 / _MOST)
     voices = [part.voice for part in parts]
     return Course(
         name, kind, begin, ends, values, weights,

@@ -109,6 +109,8 @@ def endless(to: BaseHTTPRequestHandler) -> None:
         (no_end_of_head, "no whole page within 1 s"),
         (chatter, "^it answered 500 \ufffd\\[31mA{60,80}…$"),
         (said(b'{"model_stats": [{"name": "m", "inference_count": 1' + b"0" * 400 + b"}]}"), "can't be read"),
+        (said(b'{"model_stats": [{"name": "m", "batch_stats": [{}]}]}'), "can't be read \\(KeyError"),
+        (said(b"a " + b"x" * 1_000_000 + b"\n"), "^.{60,130}…$"),
         (said(b"gone\n", 404), "it answered 404"),
         (said(b"", 302, Location="http://127.0.0.1:1/metrics"), "it answered 302"),
         (said(b"<html><body>Sign in</body></html>"), "it is HTML"),
@@ -569,6 +571,13 @@ def test_a_soak_finds_a_leak_and_nothing_where_there_is_none(fault: list[str], o
         (
             ':tensorflow:cc:saved_model:load_latency{model_path="/models/a/1"} 54436\n',
             {"/models/a/1": 54_436_000},
+        ),
+        (
+            "".join(
+                f'sglang:startup_latency_breakdown_seconds_max{{context="{at}"}} {value}\n'
+                for at, value in enumerate(["NaN", "+Inf", "1e308", "-3", "2"])
+            ),
+            {"4": 2_000_000_000},
         ),
         (PAGE.decode(), {}),
         ("no page of metrics\n", {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from plimsoll.harness.scraping.sources import of_json
 from plimsoll.slo.records.records import Status, from_columns
@@ -16,6 +17,7 @@ from plimsoll.slo.server.served import Served, Track
 from plimsoll.slo.server.server_side import server_side
 from tests.unit.slo.test_server_courses import S, asked, track
 
+NAN, INF = float("nan"), float("inf")
 EXACT = "reference_batch_size_total"
 
 
@@ -88,3 +90,15 @@ def test_columns_have_what_is_wholly_known_and_no_more() -> None:
     assert medians([{"max(host.rss)": 1.0}, {"max(host.rss)": 3.0, "mean(server.busy)": 1.0}]) == {"max(host.rss)": 2.0}
     assert medians([]) == {}
     assert set(of_side(side)) <= COLUMNS.keys()
+
+
+@pytest.mark.parametrize("size", ["x", "NaN", "Inf", "1e400", "-1", "0", ""])
+@pytest.mark.parametrize("values", [[0, 0, 1, 1, 2], [0, NAN, 3, INF, NAN], [1e308, 0, 1e308, 0, 1e308]])
+def test_a_size_that_is_none_counts_nothing_and_loses_no_other(size: str, values: list[float | None]) -> None:
+    (one,) = found(track(EXACT, values, size=size), track(EXACT, [0, 0, 1, 1, 2], size="4"))
+    assert one.sizes == ((3, 4, 2),)
+
+
+def test_a_count_that_is_none_is_the_one_before_it() -> None:
+    (one,) = found(track(EXACT, [1, 2, 5, NAN, INF], size="4"))
+    assert one.sizes == ((3, 4, 4),)

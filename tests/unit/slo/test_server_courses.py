@@ -29,6 +29,9 @@ def asked(name: str, n: int, gaps: Sequence[Gap] = (), declared: Sequence[str] =
     return Asked(origin, sent, sent + 1_000_000, sent + 2_000_000, np.full(n, 100.0))
 
 
+NAN, INF = float("nan"), float("inf")
+
+
 def track(family: str, values: Sequence[float | None], source: str = "a", **labels: str) -> Track:
     there = [place for place, value in enumerate(values) if value is not None]
     numbers = np.array([values[place] for place in there], float)
@@ -348,3 +351,21 @@ def test_a_series_that_comes_back_after_a_restart_tells_of_no_second_one() -> No
     found, restarts = courses(Served({"a": asked("a", 5)}, tracks))
     assert len(restarts) == 1
     assert found["server.requests"].values[1:].tolist() == [80, pytest.approx(np.nan, nan_ok=True), 32, 18]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1e308, -1e308, INF, NAN])
+def test_what_no_server_can_mean_is_unknown_and_no_sum_of_it_is_without_end(value: float) -> None:
+    found = read(
+        [
+            *(track("vllm:num_requests_waiting", [1, value, 3], engine=rank) for rank in "01"),
+            *(track("vllm:prompt_tokens_total", [1, value, 3, value], engine=rank) for rank in "01"),
+            track("vllm:time_to_first_token_seconds_sum", [0, 1, 2]),
+            track("vllm:time_to_first_token_seconds_count", [0, 1e-320, 2e-320]),
+            track("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", [value, 1e99, 4]),
+        ]
+    )
+    assert found["server.queue"].values.tolist()[::2] == [2, 6]
+    assert np.isnan(found["server.queue"].values[1])
+    for one in found.values():
+        assert not np.isinf(one.values).any()

@@ -1,0 +1,109 @@
+"""An event that does not end is ended with what it started, and keeps nobody: neither the run nor the process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll.harness.run.happenings import Done, Happenings, prepared
+from plimsoll.scenarios import spec
+
+
+def done(folder: Path, *, wait_s: float, interrupts: int = 0, **event: Any) -> Done:
+    """One event at t0, in a run that is over after ``wait_s`` at the latest."""
+    load = {"kind": "server", "params": {"rate": 20}, "stop": {"min_duration": "90s"}}
+    events, errors = prepared(spec.parse({**load, "events": [{"at": "0s", "name": "it", **event}]}, "f.yaml"), "f.yaml")
+    assert not errors
+
+    async def run() -> Done:
+        held = Happenings(events, folder, lambda _: None, cuts=True)
+        held.begin(time.monotonic_ns(), "http://127.0.0.1:1", None, lambda _: None)
+        over = time.monotonic() + wait_s
+        while held.done[0].ended_ns < 0 and time.monotonic() < over:
+            await asyncio.sleep(0.02)
+        for _ in range(interrupts):
+            held.interrupt()
+            await asyncio.sleep(0.1)
+        await held.end()
+        return held.done[0]
+
+    return asyncio.run(run())
+
+
+def gone(file: Path) -> bool:
+    """Whether the process whose number stands in the file ends within a second; a zombie has. No other test has it."""
+    pid = int(file.read_text())
+    for _ in range(50):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    return False
+
+
+@pytest.mark.parametrize("interrupts", [0, 2])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trap '' TERM; echo $$ > pid; while :; do sleep 1; done",
+        # The shell goes at SIGTERM; what it started does not.
+        "sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 1; done' & wait",
+    ],
+)
+def test_what_ignores_sigterm_is_killed_though_the_run_was_interrupted_twice(
+    command: str, interrupts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = time.monotonic()
+    found = done(tmp_path, wait_s=0.5, interrupts=interrupts, run=command)
+    assert time.monotonic() - begun < 5
+    assert found.fault == "was ended: the run was over before it was done"
+    assert gone(tmp_path / "pid")
+
+
+def test_a_command_that_writes_without_end_is_ended_in_time_and_keeps_the_end_of_what_it_said(tmp_path: Path) -> None:
+    found = done(tmp_path, wait_s=20, run="yes \"$(printf '\\033[31m<b>')\"", timeout="500ms")
+    assert found.fault == "was ended after 0.5 s (timeout)"
+    assert len(found.output) < 2100
+
+
+def test_a_call_whose_answer_drips_is_ended_by_its_timeout_and_the_process_waits_for_no_thread(tmp_path: Path) -> None:
+    """A byte each 0.1 s: no single read takes as long as the timeout."""
+    script = """
+        import socket, sys, threading, time
+        from pathlib import Path
+        from tests.unit.harness.test_happenings import done
+
+        def drip(held):
+            connection = held.accept()[0]
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n")
+            while True:
+                connection.sendall(b"x")
+                time.sleep(0.1)
+
+        held = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=drip, args=(held,), daemon=True).start()
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/"
+        print(done(Path(sys.argv[1]), wait_s=20, http={"url": url}, timeout="1s").fault)
+        print(done(Path(sys.argv[1]), wait_s=0.5, http={"url": url}).fault)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=30, env=dict(os.environ), check=False)
+    assert ran.stdout.splitlines() == [
+        "was ended after 1 s (timeout)",
+        "was ended: the run was over before it was done",
+    ]
+    assert ran.stderr == ""
