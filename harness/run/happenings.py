@@ -256,7 +256,7 @@ async def _answer(call: HttpSection, url: str, timeout_s: float) -> tuple[int, s
     def work() -> None:
         try:
             answer.set_result(_called(call, url, timeout_s))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it, whatever it is
             answer.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
