@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from plimsoll.reference_server.config import WITH_TORCH, ReadyLine, ServerConfig
@@ -132,7 +131,10 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
                 queue_limit=config.queue_limit,
                 window=config.window,
             )
-            counted = partial(service.metrics.batch, "scripted", max_batch=config.max_batch)
+
+            def counted(n_samples: int, seconds: float) -> None:
+                service.metrics.batch("scripted", n_samples, config.max_batch, seconds)
+
             batches = BatchClock(service.wheel.at, queue, fixed_ns=times[0], each_ns=times[1], on_batch=counted)
         service.scripted = ScriptedModel(
             service.wheel,

@@ -1,11 +1,13 @@
 """What a server says of itself while a run goes on: the scraper's file (``server.samples``), read on at each look.
 
-Of each source the last sample is held, because what is counted says something only since the sample before it, and no
-other: a run of a week takes no more memory. What was said is told by name, as the report of the sealed run has it.
+Of each source those samples are held that the next window of something counted begins with: the last one, or where
+several sources tell of one thing those since all of them were read, thinned where one of them is silent for long. A
+run of a week takes no more memory. What was said is told by name, as the report of the sealed run has it.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +17,14 @@ import numpy as np
 
 from plimsoll.harness.sealing.samples_file import SAMPLES, Reader
 from plimsoll.reports.sections.server import DRAWN
-from plimsoll.slo.server.courses import courses
+from plimsoll.slo.server.courses import Course, courses
 from plimsoll.slo.server.served import SCRAPE, Asked, Block, Served, Track
 
 #: Samples that are taken at once, where nobody looked for long.
 _AT_ONCE = 256
+#: Samples of a source that are held; beyond them every other one, because what was counted is in the next.
+_HELD = 64
+_NEVER = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,9 @@ class Following:
 
     def __init__(self, directory: Path, t0_ns: int) -> None:
         self._reader = Reader(directory / SAMPLES, t0_ns)
-        self._last: dict[str, Block] = {}
+        self._held: dict[str, list[Block]] = {}
         self._until_ns: int | None = None
+        self._ends_ns: dict[str, int] = {}
 
     def news(self) -> Iterator[Said]:
         """What was said since the last look; nothing where nobody asks, or once the run is sealed."""
@@ -56,7 +62,7 @@ class Following:
             return
 
     def _told(self, blocks: Sequence[Block]) -> Iterator[Said]:
-        found = {name: [block] for name, block in self._last.items()}
+        found = {name: list(some) for name, some in self._held.items()}
         for block in blocks:
             found.setdefault(self._reader.series[int(block.series[0])][0], []).append(block)
         if not found:
@@ -68,16 +74,23 @@ class Following:
             n_bytes = np.array([block.values[0] for block in some])
             sources[name] = Asked(origins[name], sent, first, end, n_bytes)
         tracks = [track for some in found.values() for track in self._tracks(some)]
-        self._last = {name: some[-1] for name, some in found.items()}
-        since, known = self._until_ns, courses(Served(sources, tuple(tracks)))[0]
+        known = courses(Served(sources, tuple(tracks)), self._ends_ns)[0]
         for name in (name for name in DRAWN if name in known):
-            course = known[name]
-            counted = course.kind == "counter"
-            new = course.end_ns > since if since is not None else np.arange(len(course.end_ns)) >= counted
-            for place in np.flatnonzero(new).tolist():
-                seconds = float(course.seconds[place]) if counted else 0.0
-                yield Said(name, int(course.end_ns[place]), float(course.values[place]), seconds)
+            yield from self._new(known[name])
         self._until_ns = max(block.stamps[2] for some in found.values() for block in some)
+        shared = (name for name, one in known.items() if name in DRAWN and one.kind != "gauge" and len(one.sources) > 1)
+        floor = min((self._ends_ns.get(name, -_NEVER) for name in shared), default=_NEVER)
+        self._held = {name: _kept(some, floor) for name, some in found.items()}
+
+    def _new(self, course: Course) -> Iterator[Said]:
+        counted = course.kind != "gauge"
+        since = self._ends_ns.get(course.name, self._until_ns) if counted else self._until_ns
+        new = course.end_ns > since if since is not None else np.arange(len(course.end_ns)) >= counted
+        for place in np.flatnonzero(new).tolist():
+            seconds = float(course.seconds[place]) if counted else 0.0
+            yield Said(course.name, int(course.end_ns[place]), float(course.values[place]), seconds)
+        if counted and len(course.end_ns):
+            self._ends_ns[course.name] = int(course.end_ns[-1])
 
     def _tracks(self, blocks: list[Block]) -> Iterator[Track]:
         rows: dict[int, tuple[list[int], list[float]]] = {}
@@ -90,3 +103,10 @@ class Following:
         for one, (places, values) in rows.items():
             source, family, labels, name = self._reader.series[one]
             yield Track(source, family, json.loads(labels), name, np.array(places), np.array(values))
+
+
+def _kept(some: list[Block], floor_ns: int) -> list[Block]:
+    """Of one source's samples the last that was read by then and those since, and no more than are held."""
+    ends = [block.stamps[2] for block in some]
+    kept = some[max(bisect.bisect_right(ends, floor_ns) - 1, 0) :]
+    return kept if len(kept) <= _HELD else [kept[0], *kept[-1:0:-2][::-1]]

@@ -27,9 +27,11 @@ class BatchClock:
         *,
         fixed_ns: int,
         each_ns: int,
-        on_batch: Callable[[int], None],
+        on_batch: Callable[[int, float], None],
     ) -> None:
-        """``at`` calls at an instant, as a wheel of deadlines does; ``on_batch`` is told the size of each batch."""
+        """``at`` calls at an instant, as a wheel of deadlines does; ``on_batch`` is told each batch's size and
+        seconds.
+        """
         self._at = at
         self._fixed_ns = fixed_ns
         self._each_ns = each_ns
@@ -84,7 +86,7 @@ class BatchClock:
         batch = self.queue.take(start_ns)
         end_ns = self._free_ns = start_ns + self._fixed_ns + self._each_ns * batch.n
         self._busy = True
-        self._on_batch(batch.n)
+        self._on_batch(batch.n, (end_ns - start_ns) / 1e9)
         for share in batch.shares:
             told, first_ns = self._told[share.place]
             first_ns = start_ns if first_ns < 0 else first_ns

@@ -8,7 +8,7 @@ that nobody said.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from urllib.parse import urlsplit
@@ -98,15 +98,17 @@ class Restart:
     before_ns: int
 
 
-def courses(served: Served) -> tuple[dict[str, Course], tuple[Restart, ...]]:
-    """The course of every name that something was said of, and where a server restarted."""
+def courses(served: Served, since: Mapping[str, int] | None = None) -> tuple[dict[str, Course], tuple[Restart, ...]]:
+    """The course of every name that something was said of, and where a server restarted. ``since``: by name the end of
+    an earlier window, after which the next one begins where several sources are one.
+    """
     served = sane(served)
     restarted = {name: _restarted(name, asked, served.tracks) for name, asked in served.sources.items()}
     found: dict[str, Course] = {}
     for name in NAMES:
         voices = _voices(name, served)
         if parts := [_part(voice, served.sources[voice.source], restarted[voice.source]) for voice in voices]:
-            found[name] = _joined(name, parts)
+            found[name] = _joined(name, parts, (since or {}).get(name))
     restarts = [
         Restart(source, int(asked.end_ns[at - 1]), int(asked.sent_ns[at]))
         for source, asked in served.sources.items()
@@ -263,7 +265,7 @@ def _grown(tracks: Iterable[Track], n: int, restarted: BoolArray) -> FloatArray:
     return grown
 
 
-def _joined(name: str, parts: Sequence[_Part]) -> Course:
+def _joined(name: str, parts: Sequence[_Part], since: int | None) -> Course:
     """All sources as one: a gauge at every time at which one of them was read, once all of them were; what is counted
     whenever all of them were read anew, since a window in which only one was has nothing of the others' time in it.
     """
@@ -274,7 +276,7 @@ def _joined(name: str, parts: Sequence[_Part]) -> Course:
         ends = np.union1d(ends, [gap.end_ns for part in parts for gap in part.asked.origin.gaps])
     ends = ends[ends >= max((int(part.asked.end_ns[0]) for part in parts if len(part.asked.end_ns)), default=0)]
     if kind != "gauge" and len(parts) > 1:
-        ends = _rounds([part.asked.end_ns for part in parts], ends)
+        ends = _rounds([part.asked.end_ns for part in parts], ends if since is None else ends[ends >= since])
     begins, tops, unders = [], [], []
     for part in parts:
         place = np.searchsorted(part.asked.end_ns, ends, side="right") - 1

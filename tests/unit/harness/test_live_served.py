@@ -106,6 +106,19 @@ def test_what_is_told_bit_by_bit_is_what_the_sealed_run_knows(tmp_path: Path) ->
     assert list(following.news()) == []  # the file is gone, and the page goes on
 
 
+def test_where_one_of_two_is_silent_for_long_what_was_counted_comes_whole_when_it_speaks_again(tmp_path: Path) -> None:
+    following, seen = Following(tmp_path, T0), list[Said]()
+    with closing(Server(tmp_path, pages=2)) as server:
+        server.says(0, 1, 100, 1)
+        for at in range(500):
+            server.says(at + 0.5, 1, 3 * at)
+            seen += following.news()
+        assert told(seen, "server.preempted") == []
+        assert max(len(some) for some in following._held.values()) <= 64
+        server.says(500, 1, 107, 1)
+        assert told(list(following.news()), "server.preempted") == [(500, 3 * 499 + 7, 499.5)]
+
+
 def test_an_infinite_value_is_none_and_breaks_no_picture(tmp_path: Path) -> None:
     following = Following(tmp_path, T0)
     with closing(Server(tmp_path)) as server:

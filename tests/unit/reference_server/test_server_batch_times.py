@@ -54,7 +54,7 @@ def simulate(rate: float, window: str, *, n: int = 40_000, max_batch: int = 32, 
     assert times is not None
     timer, sizes, latencies, waits = Heap(), [], [], []
     queue = BatchQueue(max_batch=max_batch, max_wait_ns=round(wait_ms * MS), queue_limit=10**6, window=window)
-    clock = BatchClock(timer.at, queue, fixed_ns=times[0], each_ns=times[1], on_batch=sizes.append)
+    clock = BatchClock(timer.at, queue, fixed_ns=times[0], each_ns=times[1], on_batch=lambda n, _s: sizes.append(n))
     draw, now_ns, ends = random.Random(7), 0, [0]
 
     def told(came_ns: int, start_ns: int, end_ns: int) -> None:
@@ -119,7 +119,7 @@ def test_batches_of_one_saturate_where_batches_of_32_have_room() -> None:
 def test_a_request_of_many_samples_ends_with_its_last_batch() -> None:
     timer, told = Heap(), []
     queue = BatchQueue(max_batch=4, max_wait_ns=0, queue_limit=100)
-    clock = BatchClock(timer.at, queue, fixed_ns=5 * MS, each_ns=MS, on_batch=lambda _n: None)
+    clock = BatchClock(timer.at, queue, fixed_ns=5 * MS, each_ns=MS, on_batch=lambda _n, _s: None)
     clock.arrive(6, 0, lambda *times: told.append(times))
     timer.run(10**9)
     assert told == [(0, (5 + 4) * MS + (5 + 2) * MS)]
