@@ -37,6 +37,7 @@ OWNERS = {
     "jinja2": {"reports/formats", "harness/protocols/_http/body_template.py"},
     "aiohttp": {
         "harness/live/server.py",
+        "harness/series/rollout.py",
         "reference_server/http_server.py",
         "reference_server/dialects",
         "reference_server/fleet.py",

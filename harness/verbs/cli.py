@@ -31,6 +31,7 @@ VERBS = {
     "plan": "plan",
     **dict.fromkeys(("gate", "report"), "gate"),
     **dict.fromkeys(("compare", "bakeoff", "canary"), "compare"),
+    "hook": "hook",
     "search": "search",
     **dict.fromkeys(("sweep", "capacity"), "sweep"),
     "coldstart": "coldstart",

@@ -18,6 +18,7 @@ from typer import BadParameter
 from typer.core import TyperCommand
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import exit_map
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.metrics.plugin import PluginError
 
@@ -247,6 +248,33 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out ho
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]
 
 
+def _exit_map(text: str) -> dict[int, int]:
+    try:
+        return exit_map(text)
+    except ValueError as error:
+        raise BadParameter(str(error)) from None
+
+
+ExitMap = Annotated[
+    dict[int, int] | None,
+    typer.Option(
+        "--exit-map",
+        metavar="argo|3=C,4=C",
+        parser=_exit_map,
+        help="Leave with C instead of 3 (INCONCLUSIVE) or 4 (INVALID), for who knows only 0 and not 0. argo: both 1; "
+        "argo:3=0 changes one.",
+    ),
+]
+
+
+def leave(code: int, mapped: Mapping[int, int] | None) -> typer.Exit:
+    """The end of the process, by ``--exit-map``; where that changes the code, stderr says so."""
+    left = (mapped or {}).get(code, code)
+    if left != code:
+        typer.echo(f"exit code {left} by --exit-map; the verdict's own is {code}", err=True)
+    return typer.Exit(left)
+
+
 @contextmanager
 def errors_too(as_json: bool) -> Iterator[None]:
     """What is wrong goes to stdout as JSON as well, where JSON was asked for: a program reads no stderr."""
@@ -402,7 +430,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "keep",
             ),
         ),
-        "More about objectives": ("goodput", "confidence", "production_rate"),
+        "More about objectives": ("goodput", "confidence", "production_rate", "exit_map"),
         "Connection": (
             *("timeout", "connect_timeout", "header", "api_key_file", "option", "pace", "ca_file", "insecure"),
         ),
