@@ -31,12 +31,11 @@ VERBS = {
     "plan": "plan",
     **dict.fromkeys(("gate", "report"), "gate"),
     **dict.fromkeys(("compare", "bakeoff", "canary"), "compare"),
-    "hook": "hook",
     "search": "search",
     **dict.fromkeys(("sweep", "capacity"), "sweep"),
     "coldstart": "coldstart",
     "slo": "slo",
-    **dict.fromkeys(("serve", "readiness"), "serve"),
+    **dict.fromkeys(("serve", "readiness", "hook"), "serve"),
     **dict.fromkeys(("calibrate", "metrics"), "calibrate"),
     "scenarios": "scenarios",
 }

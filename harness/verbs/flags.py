@@ -18,7 +18,6 @@ from typer import BadParameter
 from typer.core import TyperCommand
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.exit_codes import exit_map
 from plimsoll.scenarios.text.document import ScenarioError
 from plimsoll.slo.metrics.plugin import PluginError
 
@@ -248,11 +247,22 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out ho
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]
 
 
-def _exit_map(text: str) -> dict[int, int]:
-    try:
-        return exit_map(text)
-    except ValueError as error:
-        raise BadParameter(str(error)) from None
+def exit_map(text: str) -> dict[int, int]:
+    """``3=0,4=1``, ``argo`` (both 1: nothing is promoted without evidence) or ``argo:3=0``: code -> code to leave with.
+
+    Only where no verdict was reached another code may be chosen; a FAIL stays one. Raises BadParameter.
+    """
+    argo = re.match("argo(:|$)", text)
+    found: dict[int, int] = {}
+    pairs = text[argo.end() :] if argo else text
+    for pair in pairs.split(",") if pairs or not argo else ():
+        said = re.fullmatch(r"\s*([34])=([0-9]{1,3})\s*", pair)
+        if said is None or int(said[2]) > 255 or int(said[1]) in found:
+            raise BadParameter(
+                "not argo, argo:3=0 or 3=0,4=1, of 3 (INCONCLUSIVE) and 4 (INVALID), each once, and 0 to 255"
+            )
+        found[int(said[1])] = int(said[2])
+    return {3: 1, 4: 1, **found} if argo else found
 
 
 ExitMap = Annotated[
@@ -260,7 +270,7 @@ ExitMap = Annotated[
     typer.Option(
         "--exit-map",
         metavar="argo|3=C,4=C",
-        parser=_exit_map,
+        parser=exit_map,
         help="Leave with C instead of 3 (INCONCLUSIVE) or 4 (INVALID), for who knows only 0 and not 0. argo: both 1; "
         "argo:3=0 changes one.",
     ),
