@@ -31,7 +31,7 @@ from plimsoll.harness.live.place import Place, private
 from plimsoll.harness.live.visitors import Visitors
 from plimsoll.harness.outlook import outlook
 from plimsoll.harness.process import child
-from plimsoll.harness.run.job import default_out
+from plimsoll.harness.run.job import default_out, target_of
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.publish import tell
 
@@ -267,7 +267,11 @@ def answer(
         )
     called = ""
     try:
-        called = outlook.read(name, {"url": url}, Asked(slo), outlook.Guesses()).scenario.name
+        scenario = outlook.read(name, {"url": url}, Asked(slo), outlook.Guesses()).scenario
+        called = scenario.name
+        for one in scenario.classes.values():
+            if one.target.url or "url" not in allowed:  # else each call says where
+                target_of(one)
     except HarnessFault as fault:
         errors += fault.errors
     if errors:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from typer import BadParameter
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.series.rollout import KEEP_S, Call, Desk, Result, read
+from plimsoll.harness.series.rollout import KEEP_S, Call, Desk, Hook, Result, read
 from plimsoll.harness.verbs.flags import exit_map
 from tests.command import invoke
 
@@ -62,6 +66,16 @@ def test_a_hook_tells_every_mistake_before_it_listens(tmp_path: Path, monkeypatc
                  "nothing is promised"):  # fmt: skip
         assert [one for one in said if part in one], (part, said)
     assert len(said) == 4
+
+
+def test_a_hook_without_its_secret_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_KEY", raising=False)
+    file = tmp_path / "chat.yaml"
+    target = '{url: "http://127.0.0.1:9", api_key_env: NO_KEY}'
+    file.write_text(f"name: chat\nkind: server\ntarget: {target}\nobjectives: [p50(ttft) <= 1s]\n")
+    found = invoke("hook", str(file), "--port", "0")
+    assert isinstance(found.exception, HarnessFault)
+    assert "NO_KEY is not set" in found.exception.errors[0]
 
 
 # -- a call ---------------------------------------------------------------------------------------------------
@@ -197,3 +211,88 @@ def test_a_run_that_broke_is_not_answered_with() -> None:
         assert await made.given() is None
 
     scene(play)
+
+
+# -- the answer -----------------------------------------------------------------------------------------------
+
+VERDICT = {"reasons": [], "objectives": []}
+
+
+@pytest.mark.parametrize(
+    ("code", "shown", "mapped", "flagger", "argo"),
+    [
+        (0, {"verdict": "PASS", **VERDICT}, {}, 200, 200),
+        (1, {"verdict": "FAIL", **VERDICT}, {3: 0, 4: 0}, 412, 200),
+        (3, {"verdict": "INCONCLUSIVE", **VERDICT}, {}, 412, 200),
+        (3, {"verdict": "INCONCLUSIVE", **VERDICT}, {3: 0}, 200, 200),
+        (4, {"verdict": "INVALID", **VERDICT}, {3: 0}, 412, 200),
+        (4, {"verdict": "INVALID", **VERDICT}, {4: 0}, 200, 200),
+        (2, {"verdict": "NONE"}, {}, 400, 400),
+        (5, {"verdict": "NONE"}, {3: 0, 4: 0}, 502, 502),
+        (130, {"verdict": "NONE"}, {}, 503, 503),
+        (70, {"verdict": "NONE"}, {}, 500, 500),
+        (-9, {"verdict": "NONE"}, {}, 500, 500),
+    ],
+)
+def test_flagger_is_answered_by_the_status_and_argo_by_the_verdict(
+    code: int, shown: dict[str, Any], mapped: dict[int, int], flagger: int, argo: int
+) -> None:
+    async def measure(call: Call) -> Result:
+        return Result(code, "said", shown)
+
+    async def asked(path: str) -> web.Response:
+        request: Any = make_mocked_request("GET", f"{path}?checksum=c")
+        return await Hook([], "n", Path(), (), None, mapped)._asked(Desk(measure), None, request)
+
+    answer = asyncio.run(asked("/flagger"))
+    assert (answer.status, answer.text) == (flagger, "said\n")
+    answer = asyncio.run(asked("/argo"))
+    assert answer.status == argo
+    assert answer.text is not None
+    found = json.loads(answer.text)
+    assert found == {"schema": "plimsoll.hook/1", **shown, "exit_code": mapped.get(code, code), "text": "said"}
+
+
+@pytest.mark.parametrize(
+    ("header", "query", "status"),
+    [
+        ("Bearer right", "", 200),
+        ("", "&token=right", 200),
+        ("Bearer wrong", "&token=right", 401),
+        ("", "", 401),
+        ("Bearer ", "&token=", 401),
+        ("Bearer ключ", "", 401),
+    ],
+)
+def test_who_has_no_token_gets_no_run(header: str, query: str, status: int) -> None:
+    begun = []
+
+    async def measure(call: Call) -> Result:
+        begun.append(call)
+        return Result(0, "said", {"verdict": "PASS", **VERDICT})
+
+    async def asked() -> int:
+        headers = {"Authorization": header} if header else {}
+        request: Any = make_mocked_request("GET", f"/argo?checksum=c{query}", headers=headers)
+        return (await Hook([], "n", Path(), (), "right", {})._asked(Desk(measure), None, request)).status
+
+    assert asyncio.run(asked()) == status
+    assert len(begun) == (status == 200)
+
+
+def test_a_result_that_nobody_was_there_to_take_is_kept_for_the_next_call() -> None:
+    begun = []
+
+    async def measure(call: Call) -> Result:
+        begun.append(call)
+        return Result(4, f"run {len(begun)}", {"verdict": "INVALID", **VERDICT})
+
+    async def asked() -> list[str | None]:
+        desk, hook, said = Desk(measure), Hook([], "n", Path(), (), None, {}), []
+        for gone in (True, False, False):
+            transport = mock.Mock(**{"is_closing.return_value": gone})
+            request: Any = make_mocked_request("GET", "/flagger?checksum=c", transport=transport)
+            said.append((await hook._asked(desk, None, request)).text)
+        return said
+
+    assert asyncio.run(asked()) == ["run 1\n", "run 1\n", "run 2\n"]
