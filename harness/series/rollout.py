@@ -167,8 +167,7 @@ class Hook:
             loop.add_signal_handler(number, end)
         app = web.Application(client_max_size=2**16)
         app.add_routes([web.get("/healthz", healthy), web.post("/flagger", asked), web.route("*", "/argo", asked)])
-        quiet = logging.Logger("hook", logging.CRITICAL + 1)
-        runner = web.AppRunner(app, access_log=None, logger=quiet, shutdown_timeout=5)
+        runner = web.AppRunner(app, access_log=None, logger=logging.Logger("hook", 99), shutdown_timeout=5)
         await runner.setup()
         try:
             await web.TCPSite(runner, place.host, place.port).start()
@@ -195,11 +194,9 @@ class Hook:
             call = read(await _body(request), self.allowed)
             token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(call.metadata.get("token"))
             if self.token is not None and not hmac.compare_digest(token.encode(), self.token.encode()):
-                text = "a token is needed: Authorization: Bearer TOKEN, or metadata token\n"
-                return web.Response(status=401, text=text)
+                return web.Response(status=401, text="no token: send Authorization: Bearer TOKEN, or metadata token\n")
             if (run := desk.run(call)) is None:
-                text = "another run goes on, and one at a time is sent. Ask again\n"
-                return web.Response(status=429, text=text, headers={"Retry-After": "30"})
+                return web.Response(status=429, text="another run goes on. Ask again\n", headers={"Retry-After": "30"})
             result = await asyncio.shield(run.task)
         except HarnessFault as fault:
             return web.Response(status=400, text="".join(f"error: {one}\n" for one in fault.errors))
@@ -265,18 +262,16 @@ def answer(
             f"--allow url: whoever reaches {place.host} could send this load, and its API key, anywhere. Add "
             "--token-env NAME, or leave url out"
         )
-    called = ""
     try:
         scenario = outlook.read(name, {"url": url}, Asked(slo), outlook.Guesses()).scenario
-        called = scenario.name
         for one in scenario.classes.values():
             if one.target.url or "url" not in allowed:  # else each call says where
                 target_of(one)
     except HarnessFault as fault:
-        errors += fault.errors
+        raise HarnessFault([*errors, *fault.errors]) from None
     if errors:
         raise HarnessFault(errors)
     if open_to_all:
         tell(f"warning: whoever reaches {place.host} can have this load sent. Add --token-env NAME")
     words = ["run", name, *([f"--url={url}"] if url else []), *(f"--slo={one}" for one in slo)]
-    return asyncio.run(Hook(words, called, out, allowed, token, exit_map).serve(place))
+    return asyncio.run(Hook(words, scenario.name, out, allowed, token, exit_map).serve(place))

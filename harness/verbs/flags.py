@@ -271,8 +271,7 @@ ExitMap = Annotated[
         "--exit-map",
         metavar="argo|3=C,4=C",
         parser=exit_map,
-        help="Leave with C instead of 3 (INCONCLUSIVE) or 4 (INVALID), for who knows only 0 and not 0. argo: both 1; "
-        "argo:3=0 changes one.",
+        help="Leave with C instead of 3 (INCONCLUSIVE) or 4 (INVALID). argo: with 1; argo:3=0 changes one.",
     ),
 ]
 
