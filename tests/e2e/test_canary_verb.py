@@ -69,7 +69,6 @@ def test_a_canary_that_fails_is_aborted_before_its_time_and_the_command_of_that_
     assert answered < 80 * 20, "the second step was never sent"
 
 
-@pytest.mark.alone
 def test_a_canary_that_is_faster_is_promoted_and_the_command_of_that_runs(tmp_path: Path) -> None:
     with server(*SCRIPTED, "--ttft", "300ms") as old, server(*SCRIPTED, "--ttft", "100ms") as new:
         arms = {"base": {"target": {"url": old.url}}, "canary": {"target": {"url": new.url}}}
