@@ -32,6 +32,7 @@ VERBS = {
     **dict.fromkeys(("gate", "report"), "gate"),
     **dict.fromkeys(("compare", "bakeoff", "canary"), "compare"),
     "search": "search",
+    "overload": "overload",
     **dict.fromkeys(("sweep", "capacity"), "sweep"),
     "coldstart": "coldstart",
     "slo": "slo",
