@@ -8,14 +8,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.blocks.document import Block, Card, Column, Section, Sentence, table
 from plimsoll.reports.blocks.section import JudgedRun, ReportSection
 from plimsoll.reports.parts.charts import number
-from plimsoll.reports.parts.parts import Number, Text, part
+from plimsoll.reports.parts.parts import Number, Text
 from plimsoll.reports.sections.events import phases_part
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.goodput import goodput
+from plimsoll.slo.objectives.selector import PHASE, Condition, rows_of, selected
+from plimsoll.slo.records.records import BoolArray, Records, Status
+from plimsoll.slo.statistics.distribution import quantile
 from plimsoll.slo.verdict import overload
 
 TITLE = "Overload"
@@ -38,11 +44,9 @@ class AfterPart(BaseModel, frozen=True, extra="forbid"):
     """When the load had gone: ``draining`` still broken with ever less that waits, ``metastable`` with as much."""
 
     state: Literal["recovered", "draining", "metastable", "unclear"]
-    objective: Text
-    back_ns: Number = Field(description="until it was kept again; null: it was not")
-    bounds_ns: tuple[Number, Number]
+    back_ns: Number = Field(description="until the objective was kept again; null: it was not")
     since_ns: int
-    until_ns: int = Field(description="the last request was due")
+    until_ns: int = Field(description="when the last request was due")
     waiting: tuple[int, int] = Field(description="requests in flight halfway and then")
 
 
@@ -55,38 +59,53 @@ class OverloadPart(BaseModel, frozen=True, extra="forbid"):
 
 def overload_part(run: JudgedRun) -> OverloadPart | None:
     """None: nobody asked what it retained."""
-    judged = run.judged.verdict.objectives
-    if not any(one.objective.statistic == "retained" for one in judged) or not run.records.in_measure.any():
+    judged, rows, after = run.judged.verdict.objectives, run.records.measured(), None
+    if not any(one.objective.statistic == "retained" for one in judged) or not len(rows):
         return None
-    found = overload.steps(run.records, run.judged.objectives)
+    good = goodput(rows, run.judged.objectives).good
+    found = overload.lots(PHASE, rows, good, np.ones(len(rows), np.bool_))
     ended = {one.name: one.to_ns for one in phases_part(run) or () if one.to_ns is not None}
-    after = None
     for one in judged:
         since_ns = ended.get(getattr(one.objective, "after", ""))
-        if one.objective.statistic == "recovered" and since_ns is not None and one.n:
-            seen = overload.aftermath(run.records, one, since_ns)
-            ends = tuple(number(end, "ns") for end in seen.bounds_ns)
-            after = part(AfterPart, seen, objective=one.text, bounds_ns=ends)
-    return part(OverloadPart, steps=[part(StepPart, one) for one in found], after=after)
+        if since_ns is not None and one.n:
+            state, until_ns, waiting = overload.aftermath(rows, one, since_ns)
+            back_ns = number(one.observed, "ns")
+            after = AfterPart(state=state, back_ns=back_ns, since_ns=since_ns, until_ns=until_ns, waiting=waiting)
+    best = max((lot.good_per_s for lot in found), default=0.0)
+    return OverloadPart(steps=[_step(lot, best, rows, good) for lot in found], after=after)
+
+
+def _step(lot: overload.Lot, best: float, records: Records, good: BoolArray) -> StepPart:
+    rows = rows_of((Condition(PHASE, "=", (lot.name,)),), records)
+    refused = rows & (records["status"] == Status.REFUSED)
+    taken = int(rows.sum() - refused.sum())
+    took = measure(catalogue()["latency"], selected(records.select(refused), (Condition("refused"),))).ordered
+    return StepPart(
+        name=lot.name,
+        offered_per_s=lot.per_s,
+        good_per_s=lot.good_per_s,
+        retained=lot.good_per_s / best if best else None,
+        refused=float(refused.sum() / rows.sum()),
+        admitted=float(good[rows].sum() / taken) if taken else None,
+        refusal_ns=number(quantile(took, "0.99"), "ns") if len(took) else None,
+        classes={one.name: one.good_per_s for one in overload.lots("class", records, good, rows)},
+    )
 
 
 def sentence(after: AfterPart) -> str:
     """What became of it."""
-    seen, (halfway, end) = units.duration(after.until_ns - after.since_ns, 2), after.waiting
+    seen_ns, (halfway, end) = after.until_ns - after.since_ns, after.waiting
+    still = f"still broken {units.duration(seen_ns, 2)} after the load had gone"
     if after.state == "recovered":
-        back = units.human(after.back_ns, "ns")
-        back = "at once" if not after.back_ns else f"{back} later"
-        low, high = (units.human(one, "ns") for one in after.bounds_ns)
-        return f"When the load had gone, it was within its objective {back} (shown: {low} to {high})."
+        back = f"{units.human(after.back_ns, 'ns')} later" if after.back_ns else "at once"
+        return f"When the load had gone, it was within its objective {back}."
     if after.state == "unclear":
-        return f"Whether it came back in the {seen} after the load is not shown. Send for longer after it."
-    still = f"still broken {seen} after the load had gone"
+        return "Whether it came back when the load had gone is not shown. Send for longer then."
     if after.state == "metastable":
         return f"METASTABLE: {still}, and what waits got no less ({halfway} requests halfway, {end} then)."
-    left = units.duration(end / max(halfway - end, 1) * (after.until_ns - after.since_ns) / 2, 2)
+    left = units.duration(end / max(halfway - end, 1) * seen_ns / 2, 2)
     return (
-        f"It was {still}, but what waits gets less ({halfway} requests halfway, {end} then): at this pace for {left} "
-        "more. Send for longer after it."
+        f"It was {still}, with ever less that waits ({halfway} requests halfway, {end} then): {left} more at this pace."
     )
 
 
@@ -97,14 +116,14 @@ def blocks(found: OverloadPart, report: Any) -> list[Block]:
         (Column("offered/s"), lambda one: units.human(one.offered_per_s, "1")),
         (Column("good/s"), lambda one: units.human(one.good_per_s, "1")),
         (Column("retained"), lambda one: _share(one.retained)),
-        (Column("turned away"), lambda one: units.percent(one.refused, 3)),
-        (Column("in (p99)", titled="Turned away in (p99)"), lambda one: _time(one.refusal_ns)),
+        (Column("turned away"), lambda one: _share(one.refused)),
+        (Column("in (p99)"), lambda one: units.human(one.refusal_ns, "ns") if one.refused else units.NOTHING),
         (Column("good of\nadmitted", folds=True), lambda one: _share(one.admitted)),
     ]
     names = dict.fromkeys(name for step in found.steps for name in step.classes)
     columns += [(Column(f"{name} good"), partial(_of_class, name)) for name in names]
     shown: list[Block] = [table(found.steps, *columns, title=TITLE)]
-    shown += [Sentence(sentence(found.after))] if found.after is not None else []
+    shown += [] if found.after is None else [Sentence(sentence(found.after))]
     return [Section(TITLE, [Card(shown)])]
 
 
@@ -114,10 +133,6 @@ def _of_class(name: str, step: StepPart) -> str:
 
 def _share(value: float | None) -> str:
     return units.NOTHING if value is None else units.percent(value, 3)
-
-
-def _time(value: Number) -> str:
-    return units.NOTHING if value is None else units.human(value, "ns")
 
 
 SECTION = ReportSection("overload", 12, overload_part, blocks)

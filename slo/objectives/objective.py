@@ -301,18 +301,13 @@ def _build(found: re.Match[str]) -> Objective:
     )
     if asked.of_server and (asked.where or asked.each):
         raise ObjectiveError(f"the server does not tell our requests apart; write {statistic}({name}) for all of them")
-    if statistic in BESIDE and (asked.each or not _beside(asked)):
-        raise ObjectiveError(f"{statistic} is of one phase; write {statistic}(good{{phase=NAME}}) >= 80%")
+    of_phase = any(one.label == selector.PHASE and one.operator == "=" for one in asked.where)
+    if statistic in BESIDE and (asked.each or (statistic == "retained" and not of_phase)):
+        raise ObjectiveError(f"{statistic} is of a phase by its name; write {statistic}(good{{phase=NAME}}) >= 80%")
     _direction(asked, better, indicator)
     if found["period"]:
         asked = replace(asked, period=_period(asked, found["period"]))
     return asked
-
-
-def _beside(asked: Objective) -> bool:
-    """It says which rows are held against all of its label; of classes that is every one."""
-    named = any(one.label == BESIDE[asked.statistic or ""] and one.operator == "=" for one in asked.where)
-    return named or asked.statistic == "fairness"
 
 
 def _where(found: re.Match[str]) -> Selector:

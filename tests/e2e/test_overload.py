@@ -1,4 +1,4 @@
-"""``plimsoll overload`` names what three planted servers do with three times their line: one sheds and keeps its goodput,
+"""``plimsoll overload`` names what planted servers do with a multiple of their line: one sheds and keeps its goodput,
 one queues and drains, one is kept down by its clients' retries when the load has gone. 35 s.
 """
 
@@ -21,13 +21,15 @@ RETRY = {"on": [503], "max": 10, "backoff": "50ms..400ms", "jitter": "none", "ho
 SOURCE = {"kind": "synthetic_text", "prompt_tokens": 16, "output_tokens": 4}
 
 
-def overload(folder: Path, *served: str, timeout: str = "20s", **more: object) -> tuple[int, dict[str, Any], str]:
-    """Exit code, report.json and what is said, of 0.5, 1 and 3 times 90 requests/s and then 0.5 times."""
+def overload(
+    folder: Path, *served: str, timeout: str = "20s", top: int = 3, **more: object
+) -> tuple[int, dict[str, Any], str]:
+    """Exit code, report.json and what is said, of 0.5, 1 and ``top`` times 90 requests/s and then 0.5 times."""
     chat = {"name": "chat", "kind": "server", "timeout": timeout, "source": SOURCE, **more}
     (folder / "chat.yaml").write_text(yaml.safe_dump(chat))
     with server(*served) as at:
         done = plimsoll_here(
-            "overload", "chat.yaml", "--url", at.url, "--line", "90", "--steps", "0.5,1,3", "--step-time", "1s",
+            "overload", "chat.yaml", "--url", at.url, "--line", "90", "--steps", f"0.5,1,{top}", "--step-time", "1s",
             "--after", "5s", "--slo", "ttft <= 400ms", "--slo", "retained >= 50%",
             "--slo", "recovered(ratio(good) >= 90%) <= 2s", "--out", "o", cwd=folder,
         )  # fmt: skip
@@ -48,7 +50,7 @@ def test_a_server_that_sheds_keeps_its_goodput_and_is_back_at_once(tmp_path: Pat
 
 
 def test_a_server_that_queues_loses_its_goodput_and_is_told_to_be_draining(tmp_path: Path) -> None:
-    code, report, said = overload(tmp_path, *SLOTS, "--queue-limit", "100000")
+    code, report, said = overload(tmp_path, *SLOTS, "--queue-limit", "100000", top=5)
     found = report["overload"]
     assert (code, found["after"]["state"]) == (1, "draining"), said
     assert found["steps"][2]["retained"] < 0.6
