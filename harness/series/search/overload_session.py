@@ -57,15 +57,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What can be sent once the line is known. ``times`` the line in each step; objectives: ``limits`` say when a
-    request is good, ``line`` hold at the line, ``own`` are of the run.
+    """What can be sent once the line is known. ``times`` the line by step; objectives: ``limits`` say when a request is
+    good, ``line`` hold at the line, ``own`` are of the run.
     """
 
+    wanted: Wanted
     document: Document
     base: Scenario
-    load: Mapping[str, Any]
-    asked: Asked
-    times: tuple[float, ...]
+    times: Mapping[str, float]
     step_ns: int
     after_ns: int
     limits: Sequence[str] = ()
@@ -73,7 +72,8 @@ class Experiment:
     own: Sequence[str] = ()
 
     def _promising(self, texts: Sequence[str]) -> Asked:
-        return replace(self.asked, slo=(*self.limits, *texts), goodput=None, preset=(), limits_alone=True)
+        slo = (*self.limits, *texts)
+        return replace(self.wanted.asked, slo=slo, goodput=None, preset=(), limits_alone=True)
 
     def _bare(self) -> Document:
         """The scenario without what is of its own load."""
@@ -86,27 +86,22 @@ class Experiment:
 
     def question(self) -> Question:
         """The search for the line. Raises HarnessFault."""
-        return read(self._bare(), self.load, self._promising(self.line), Texts("rate"))
+        return read(self._bare(), self.wanted.load, self._promising(self.line), Texts("rate"))
 
     def prepared(self, line: float, out: Path, formats: Sequence[str]) -> Prepared:
         """The run. Raises HarnessFault."""
         found, loads = self._bare(), loads_of(self.base, "rate")
         shares = {name: load / sum(loads.values()) for name, load in loads.items()}
         for part, share in [(found[MIX][name], one) for name, one in shares.items()] or [(found, 1.0)]:
-            steps = [{"rate": line * share * one, "for": f"{self.step_ns}ns"} for one in self.times]
-            rate = {"steps": [*steps, {"rate": line * share * self.times[0]}]}
-            part["params"] = {**(part.get("params") or {}), "rate": rate}
+            rates = [{"rate": line * share * one, "for": f"{self.step_ns}ns"} for one in self.times.values()]
+            steps = [*rates, {"rate": rates[0]["rate"]}]
+            part["params"] = {**(part.get("params") or {}), "rate": {"steps": steps}}
         at = [place * self.step_ns for place in range(len(self.times) + 1)]
-        parts = zip(names(self.times), itertools.pairwise(at), strict=True)
+        parts = zip(self.times, itertools.pairwise(at), strict=True)
         found["phases"] = {name: {"from": f"{begin}ns", "to": f"{end}ns"} for name, (begin, end) in parts}
         found["phases"]["after"] = {"from": f"{at[-1]}ns"}
         found["stop"] = {"min_queries": 1, "min_duration": f"{at[-1] + self.after_ns}ns"}
-        return prepare(found, self.load, self._promising(self.own), formats, out)
-
-
-def names(times: Sequence[float]) -> list[str]:
-    """Of the steps' phases."""
-    return [f"x{one:g}" for one in times]
+        return prepare(found, self.wanted.load, self._promising(self.own), formats, out)
 
 
 def overload(wanted: Wanted, session: Session) -> int:
@@ -157,23 +152,22 @@ def _line(wanted: Wanted, errors: list[str]) -> float | None:
         return None
     try:
         held = read_document(wanted.found / search_session.FILE, SearchReport, "Give the folder of a search")
+        if held.rate_per_s is not None and held.rate_per_s.best is not None:
+            return held.rate_per_s.best
+        errors.append(f"--from: {wanted.found} found no rate ({held.outcome}). Give the line with --line")
     except HarnessFault as fault:
         errors += [f"--from: {text}" for text in fault.errors]
-        return 1.0
-    if held.rate_per_s is None or held.rate_per_s.best is None:
-        errors.append(f"--from: {wanted.found} found no rate ({held.outcome}). Give the line with --line")
-        return 1.0
-    return held.rate_per_s.best
+    return 1.0
 
 
-def _times(text: str, errors: list[str]) -> tuple[float, ...]:
+def _times(text: str, errors: list[str]) -> dict[str, float]:
     with contextlib.suppress(ValueError):
-        times = tuple(float(one) for one in text.split(","))
-        if [*times] == sorted(set(times)) and 0 < times[0] <= 1 < times[-1] < math.inf and len(times) <= _MOST:
-            return times
+        times = [float(one) for one in text.split(",")]
+        if times == sorted(set(times)) and 0 < times[0] <= 1 < times[-1] < math.inf and len(times) <= _MOST:
+            return {f"x{one:g}": one for one in times}
     rises = f"does not rise from at most 1 to above 1, in at most {_MOST} steps"
     errors.append(f"--steps: {text} {rises}. Write multiples of the line, like 0.5,1,1.5,2,3")
-    return (0.5, 2.0)
+    return {"x0.5": 0.5, "x2": 2.0}
 
 
 def _asked(wanted: Wanted, errors: list[str]) -> Experiment | None:
@@ -196,7 +190,7 @@ def _asked(wanted: Wanted, errors: list[str]) -> Experiment | None:
     asked = replace(wanted.asked, slo=slo, limits_alone=True)
     promises, problems = read_promises(asked) if asked.any_objective else of_scenario(base.name, promised(base), asked)
     errors += problems
-    bare = Experiment(document, base, wanted.load, asked, times, step_ns, after_ns)
+    bare = Experiment(wanted, document, base, times, step_ns, after_ns)
     return None if problems else _promised(bare, promises.objectives, short, errors)
 
 
@@ -213,10 +207,10 @@ def _promised(
         errors.append("no objective says when a request is good. Give one with --slo 'ttft <= 500ms'")
         return None
     good = next((one.threshold_text for one in line if one.statistic == "ratio" and one.indicator == "good"), GOOD)
-    first, *_, last = names(bare.times)
+    first, *_, last = bare.times
     texts = [f"ratio(good{{phase={first}}}) >= {good}"]
     for name, rest in [found.groups() for found in short] or [("retained", f">= {RETAINED}")]:
-        texts += [f"{name}(good{{phase={step}}}) {rest}" for step in names([one for one in bare.times if one > 1])]
+        texts += [f"{name}(good{{phase={step}}}) {rest}" for step, times in bare.times.items() if times > 1]
     if not any(one.statistic == "recovered" for one in own):
         texts.append(f"recovered(ratio(good) >= {good}) <= {format_duration(bare.after_ns // 2)} after {last}")
     texts += [f"{one} after {last}" if one.statistic == "recovered" and not one.after else str(one) for one in own]
