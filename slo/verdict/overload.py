@@ -28,6 +28,8 @@ from plimsoll.slo.statistics.share import Course
 
 #: Errors at which a FAIL is tried for its p value, as shares of the one asked for.
 _ERRORS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.2, 0.5)
+#: It is broken at the end where it can't have recovered before this part of what was seen.
+_END = 0.9
 #: What waits gets less if it does by more than so many standard errors of the requests that came and went.
 _SHRINKS = 3.0
 
@@ -123,8 +125,8 @@ def aftermath(records: Records, verdict: ObjectiveVerdict, since_ns: int) -> tup
     """What became of the endpoint since the load had gone, until when that was seen, and how many requests were in
     flight in the middle and at the end of it. ``verdict``: on ``recovered`` since then.
 
-    Broken at the end, and shown to be so beyond the middle, it is draining where fewer wait at the end than then, by
-    more than chance, and else metastable. What is neither that nor shown to have recovered is unclear.
+    Shown to be broken to the end, it is draining where fewer wait then than in the middle, by more than chance, and
+    else metastable. What is neither that nor shown to have recovered is unclear.
     """
     due, done = records["due_ns"], records["done_ns"]
     until = int(due.max())
@@ -135,6 +137,6 @@ def aftermath(records: Records, verdict: ObjectiveVerdict, since_ns: int) -> tup
     state: State = "unclear"
     if math.isfinite(verdict.interval[1]):
         state = "recovered"
-    elif math.isinf(verdict.observed) and verdict.interval[0] > middle - since_ns:
+    elif math.isinf(verdict.observed) and verdict.interval[0] > _END * (until - since_ns):
         state = "draining" if waiting[0] - waiting[1] > _SHRINKS * math.sqrt(moved) else "metastable"
     return state, until, waiting

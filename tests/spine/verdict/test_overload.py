@@ -140,6 +140,10 @@ def test_what_everyone_waits_for_in_vain_and_goes_on_to_is_metastable() -> None:
     assert abs(halfway - end) < 60
 
 
+def test_a_queue_that_emptied_shortly_before_the_end_is_not_clear() -> None:
+    assert after(queue((50, 5), (300, 5), (50, 23)), 10)[0] == "unclear"
+
+
 def test_what_breaks_in_the_last_moment_is_not_clear() -> None:
     due = np.arange(1_000, dtype=np.int64) * 20 * MS
     assert after(records_of(due, due + np.where(due > 19_500 * MS, 900, 50) * MS), 10)[0] == "unclear"
