@@ -117,7 +117,10 @@ def blocks(found: OverloadPart, report: Any) -> list[Block]:
         (Column("good/s"), lambda one: units.human(one.good_per_s, "1")),
         (Column("retained"), lambda one: _share(one.retained)),
         (Column("turned away"), lambda one: _share(one.refused)),
-        (Column("in (p99)", titled="Turned away in (p99)"), lambda one: units.human(one.refusal_ns, "ns") if one.refused else units.NOTHING),
+        (
+            Column("in (p99)", titled="Turned away in (p99)"),
+            lambda one: units.human(one.refusal_ns, "ns") if one.refused else units.NOTHING,
+        ),
         (Column("good of\nadmitted", folds=True), lambda one: _share(one.admitted)),
     ]
     names = dict.fromkeys(name for step in found.steps for name in step.classes)

@@ -20,7 +20,7 @@ from plimsoll.slo.objectives.objective import BESIDE, Objective, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome, no_data
 from plimsoll.slo.objectives.selector import PHASE, rows_of
 from plimsoll.slo.objectives.selector import split as told_apart
-from plimsoll.slo.records.records import BoolArray, Records
+from plimsoll.slo.records.records import BoolArray, Records, Status
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distribution import exact
@@ -126,7 +126,7 @@ def aftermath(records: Records, verdict: ObjectiveVerdict, since_ns: int) -> tup
     flight in the middle and at the end of it. ``verdict``: on ``recovered`` since then.
 
     Shown to be broken to the end, it is draining where fewer wait then than in the middle, by more than chance, and
-    else metastable. What is neither that nor shown to have recovered is unclear.
+    else metastable. What is neither that nor shown to have recovered is unclear, and so is a run that was cut short.
     """
     due, done = records["due_ns"], records["done_ns"]
     until = int(due.max())
@@ -135,6 +135,8 @@ def aftermath(records: Records, verdict: ObjectiveVerdict, since_ns: int) -> tup
     (came, went), (came_by, went_by) = ((int((due <= at).sum()), int((over <= at).sum())) for at in (middle, until))
     waiting, moved = (came - went, came_by - went_by), came_by - came + went_by - went
     state: State = "unclear"
+    if (records["status"] == Status.UNSENT).any():
+        return state, until, waiting
     if math.isfinite(verdict.interval[1]):
         state = "recovered"
     elif math.isinf(verdict.observed) and verdict.interval[0] > _END * (until - since_ns):

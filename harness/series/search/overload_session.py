@@ -134,9 +134,8 @@ def _searched(question: Question, out: Path, session: Session) -> float:
     """The highest rate that holds. Raises HarnessFault where the search claims none."""
     found = search_session.search(question, out, resume=session.resume, staff=session.staff)
     if found.outcome != "FOUND" or found.rate_per_s is None or found.rate_per_s.best is None:
-        why = "; ".join(found.reasons) or "it says no more"
-        go_on = "Go on with --resume, or say where the line is with --line"
-        raise HarnessFault(f"the search for the line ended {found.outcome}: {why}. {go_on}", ExitCode(found.exit_code))
+        told = "; ".join([f"the search for the line ended {found.outcome}", *found.reasons])
+        raise HarnessFault(f"{told}. Go on with --resume, or tell the line with --line", ExitCode(found.exit_code))
     return found.rate_per_s.best
 
 

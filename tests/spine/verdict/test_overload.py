@@ -11,7 +11,7 @@ from plimsoll.slo.objectives.objective import ObjectiveError, parse
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict
 from plimsoll.slo.objectives.quantified import holm
 from plimsoll.slo.objectives.sentence import sentence
-from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.records.records import Records, Status, from_columns
 from plimsoll.slo.verdict import overload, recovery
 
 S, MS = 1_000_000_000, 1_000_000
@@ -142,6 +142,14 @@ def test_what_everyone_waits_for_in_vain_and_goes_on_to_is_metastable() -> None:
 
 def test_a_queue_that_emptied_shortly_before_the_end_is_not_clear() -> None:
     assert after(queue((50, 5), (300, 5), (50, 23)), 10)[0] == "unclear"
+
+
+def test_what_was_never_sent_is_no_sign_of_the_endpoint() -> None:
+    due = np.arange(1_000, dtype=np.int64) * 20 * MS
+    made = records_of(due, due + 50 * MS)
+    status = np.where(due > 12 * S, Status.UNSENT, Status.OK)
+    assert after(made, 10)[0] == "recovered"
+    assert after(from_columns(1_000, **{**made.columns, "status": status}), 10)[0] == "unclear"  # type: ignore[arg-type]
 
 
 def test_what_breaks_in_the_last_moment_is_not_clear() -> None:

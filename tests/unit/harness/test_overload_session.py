@@ -167,7 +167,7 @@ def test_without_a_line_it_is_searched_for_by_what_is_promised_of_it(
     other = asked(tmp_path, *slo, "--resume")
     assert len(runs) == 1
     assert getattr(other.exception, "code", None) == ExitCode.FAIL
-    assert "the search for the line ended NONE: no" in errors(other)[0]
+    assert "the search for the line ended NONE; no. Go on" in errors(other)[0]
 
 
 def test_another_one_s_folder_is_not_gone_on_with_unasked(tmp_path: Path, runs: list[Prepared]) -> None:
