@@ -31,6 +31,7 @@ from plimsoll.scenarios.flags import loads_of, unmoved
 from plimsoll.scenarios.scenario import MIX, Scenario
 from plimsoll.scenarios.spec import Document, ScenarioError
 from plimsoll.scenarios.text.fields import format_duration
+from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import BESIDE, SPELLS, Objective
 from plimsoll.slo.objectives.selector import PHASE
 
@@ -189,6 +190,10 @@ def _asked(wanted: Wanted, errors: list[str]) -> Experiment | None:
     asked = replace(wanted.asked, slo=slo, limits_alone=True)
     promises, problems = read_promises(asked) if asked.any_objective else of_scenario(base.name, promised(base), asked)
     errors += problems
+    if promises.slos:
+        errors.append(
+            "--slo: an OpenSLO document is about a whole run, and this one is meant to break it. Give objectives"
+        )
     bare = Experiment(wanted, document, base, times, step_ns, after_ns)
     return None if problems else _promised(bare, promises.objectives, short, errors)
 
@@ -200,7 +205,9 @@ def _promised(
     own = [one for one in given if _of_run(one)]
     line = [one for one in given if one.scope == "run" and one not in own]
     limits = [str(one) for one in given if one.scope == "request"] or [
-        str(replace(one, statistic=None, quantile=None, each=None, period="")) for one in line if one.quantile
+        str(replace(one, statistic=None, quantile=None, each=None, period=""))
+        for one in line
+        if one.quantile and catalogue()[one.indicator].scope == "request"
     ]
     if not limits:
         errors.append("no objective says when a request is good. Give one with --slo 'ttft <= 500ms'")
@@ -208,7 +215,7 @@ def _promised(
     good = next((one.threshold_text for one in line if one.statistic == "ratio" and one.indicator == "good"), GOOD)
     first, *_, last = bare.times
     texts = [f"ratio(good{{phase={first}}}) >= {good}"]
-    for name, rest in [found.groups() for found in short] or [("retained", f">= {RETAINED}")]:
+    for name, rest in ({"retained": f">= {RETAINED}"} | {one[1]: one[2] for one in short}).items():
         texts += [f"{name}(good{{phase={step}}}) {rest}" for step, times in bare.times.items() if times > 1]
     if not any(one.statistic == "recovered" for one in own):
         texts.append(f"recovered(ratio(good) >= {good}) <= {format_duration(bare.after_ns // 2)} after {last}")
