@@ -59,7 +59,7 @@ def test_a_server_that_queues_loses_its_goodput_and_is_told_to_be_draining(tmp_p
 
 
 def test_a_server_that_retries_keep_down_is_metastable(tmp_path: Path) -> None:
-    served = ("--model", "scripted", "--ttft", "80ms", "--itl", "0ms", "--fault", "retry_storm=limit:8,cost:10ms")
+    served = ("--model", "scripted", "--ttft", "80ms", "--itl", "0ms", "--fault", "retry_storm=limit:8,cost:20ms")
     code, report, said = overload(tmp_path, *served, timeout="1200ms", client={"retry": RETRY})
     assert (code, report["overload"]["after"]["state"]) == (1, "metastable"), said
     assert report["overload"]["steps"][3]["retained"] < 0.3
