@@ -65,7 +65,8 @@ STATS = "select name, value from stats where value > 0 and name not glob '*_dura
 @pytest.fixture(scope="module")
 def perfetto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
     node = shutil.which("node")
-    assert node, "Perfetto's processor is WebAssembly and needs Node.js: install the package nodejs"
+    if node is None:
+        pytest.skip("Perfetto's processor is WebAssembly and needs Node.js: install the package nodejs")
     command = [PYTHON, ROOT / "tests" / "peers" / "perfetto_sql.py", node]
     made = tmp_path_factory.mktemp("perfetto") / "timeline.json"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
