@@ -101,7 +101,7 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
         device=torch_runner.choose_device(config.device),
         seed=config.seed,
         threads=torch_runner.choose_threads(config.threads),
-        **({"side": config.image_side} if name == "resnet50" else {}),
+        **({"side": config.image_side, "precision": config.precision} if name == "resnet50" else {}),
     )
     with service.startup.phase(WEIGHTS):
         model = Shelved(service.shelf, build)

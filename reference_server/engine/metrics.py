@@ -121,6 +121,10 @@ class Metrics:
         self._age.labels(model).set_function(age_s)
         self._models.add(model)
 
+    def limit(self, read: Callable[[], float]) -> None:
+        """Have the limit of requests under way read with every page."""
+        Gauge("reference_in_flight_limit", "Most requests under way", registry=self._registry).set_function(read)
+
     def cached(self, result: str) -> None:
         """Count one request that an answer was kept of (``hit``) or not (``miss``)."""
         self._cache.labels(result).inc()
