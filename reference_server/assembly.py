@@ -168,5 +168,6 @@ def _scheduler(config: ServerConfig, loaded: torch_runner.Loaded) -> Scheduler:
         max_context=runner.shape.max_context,
         step_tokens=config.step_tokens,
         continuous=config.batching == "continuous",
+        kv_cache=config.kv_cache,
         eos=loaded.tokenizer.eos,
     )

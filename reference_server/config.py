@@ -24,6 +24,7 @@ FIXED = ("resnet50", "dlrm", "embedder")
 WITH_TORCH = tuple(name for name in MODELS if name != "scripted")
 SERVICES = ("constant", "exponential")
 PRECISIONS = ("float32", "int8")
+KV_CACHES = ("paged", "asked", "longest")
 DEVICES = ("auto", "cpu", "cuda")
 MAX_THREADS = 256
 """torch dies of many thousands."""
@@ -65,6 +66,8 @@ class ServerConfig:
     kv_blocks: int | None = None
     block_size: int = 16
     step_tokens: int = 256
+    kv_cache: str = "paged"
+    """Of llm: whether a sequence's blocks come as it grows, or at once for all that it asked for or ever could."""
     prefix_cache: bool = False
     resident: int = 0
     """Most models of fixed outputs in memory at a time; 0: all."""
@@ -110,6 +113,8 @@ class ServerConfig:
         if self.image_side and not presets.SIDES[0] <= self.image_side <= presets.SIDES[1]:
             low, high = presets.SIDES
             yield f"--image-side {self.image_side}: choose {low} to {high}, or 0: as large as the picture"
+        if self.kv_cache not in KV_CACHES:
+            yield f"--kv-cache {self.kv_cache}: unknown. Choose from {', '.join(KV_CACHES)}"
         if self.precision not in PRECISIONS:
             yield f"--precision {self.precision}: unknown. Choose from {', '.join(PRECISIONS)}"
         elif self.precision != PRECISIONS[0] and "resnet50" not in self.models:
@@ -344,6 +349,8 @@ def _batching(add: Callable[..., None], switch: Callable[..., object]) -> None:
     add("--max-prompt", "most tokens of a prompt (default: by the context)", None, _whole)
     add("--max-output", "most tokens of an answer (default: by the context)", None, _whole)
     add("--kv-blocks", "blocks of the KV cache (default: by memory)", None, _whole)
+    kept = "of llm: blocks as tokens come, or at once for all asked for, or for a whole context"
+    add("--kv-cache", kept, KV_CACHES[0], metavar="|".join(KV_CACHES))
     add("--block-size", "tokens in a block", 16, _whole)
     add("--step-tokens", "most tokens in a step", 256, _whole)
     switch("--prefix-cache", action="store_true", help="reuse the KV blocks of equal prompt beginnings")

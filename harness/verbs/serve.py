@@ -41,6 +41,9 @@ def serve(
     window: Annotated[
         str | None, typer.Option(metavar="D", help="What a batch waits for: none, static, dynamic, adaptive or D.")
     ] = None,
+    kv_cache: Annotated[
+        str | None, typer.Option(metavar="paged|asked|longest", help="What a sequence keeps room for (llm).")
+    ] = None,
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Reuse the KV blocks of equal prompt beginnings (llm).")
     ] = False,
@@ -93,6 +96,7 @@ def serve(
         "--max-wait": max_wait,
         "--window": window,
         "--batching": batching,
+        "--kv-cache": kv_cache,
         "--image-side": image_side,
         "--precision": precision,
         "--response-cache": response_cache,

@@ -180,6 +180,7 @@ class Metrics:
         self._kv_used.set(blocks.used)
         self._kv_total.set(blocks.n_blocks)
         self._kv_usage.set(blocks.used / blocks.n_blocks)
+        self._kv_waste.set(scheduler.kv_waste)
         self._preempted.set(scheduler.n_preempted)
         self._cached.inc(scheduler.n_cached - self._cached_seen)
         self._cached_seen = scheduler.n_cached
@@ -229,6 +230,7 @@ class Metrics:
         self._kv_used = gauge("reference_kv_blocks_used", "KV blocks in use")
         self._kv_total = gauge("reference_kv_blocks", "KV blocks there are")
         self._kv_usage = gauge("reference_kv_usage_ratio", "Share of the KV blocks in use")
+        self._kv_waste = gauge("reference_kv_waste_ratio", "Share of what sequences hold in which nothing is")
         self._preempted = gauge("reference_preempted", "Sequences sent back so far")
 
     def _make_process_metrics(self) -> None:

@@ -43,6 +43,7 @@ class BundledServer(BaseModel):
     max_wait: str | None = Field(default=None, description="Longest that a batch fills (fixed outputs).")
     step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
     kv_blocks: Whole | None = None
+    kv_cache: Literal["paged", "asked", "longest"] | None = Field(default=None, description="Room kept (llm).")
     prefix_cache: bool = Field(default=False, description="Reuse the KV blocks of equal prompt beginnings (llm).")
     batching: Literal["continuous", "static"] | None = Field(default=None, description="Of the llm.")
     image_side: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Of resnet50, in pixels.")
