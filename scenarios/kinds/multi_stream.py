@@ -11,6 +11,7 @@ with its first sensor and done with its last answer.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import not_
 from typing import Any, Self
 
 import numpy as np
@@ -63,7 +64,12 @@ class MultiStreamParams(BaseModel):
         description="From due to the last answer of a query; null: as long as frame_interval.",
     )
     sensors: tuple[Sensor, ...] | None = Field(
-        default=None, strict=False, min_length=1, max_length=1_000, description="In place of samples_per_query: sets."
+        default=None,
+        strict=False,
+        min_length=1,
+        max_length=1_000,
+        exclude_if=not_,
+        description="In place of samples_per_query: sets.",
     )
 
     @model_validator(mode="after")
