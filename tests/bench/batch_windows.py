@@ -1,7 +1,7 @@
 """What waiting for a batch costs: the table of docs/guide/fleet.md, in virtual time.
 
-``python -m tests.bench.batch_windows``. A device of 5 ms + 0.6 ms a sample, at most 32 of them, a window of 10 ms, 20,000
-Poisson arrivals.
+``python -m tests.bench.batch_windows``. A device of 5 ms + 0.6 ms a sample, at most 32 of them, a window of 10 ms,
+20,000 Poisson arrivals.
 """
 
 from __future__ import annotations
