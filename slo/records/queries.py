@@ -106,8 +106,12 @@ def representatives(records: Records) -> IntArray:
 
 
 def together(records: Records) -> Queries:
-    query, phase, due = _numbers(records), records["phase"], records["due_ns"]
-    order = _order(records) if query is records["query_id"] else _by_set(query, phase, due)
+    query, phase, due = records["query_id"], records["phase"], records["due_ns"]
+    if (sets := None if records.labels is None else records.labels.columns.get(SET)) is None:
+        order = _order(records)
+    else:
+        query = np.where(sets >= 0, sets, query)
+        order = _by_set(query, phase, due)
     ordered, phases = (query, phase) if order is None else (query[order], phase[order])
     new = np.ones(len(query), np.bool_)
     new[1:] = (ordered[1:] != ordered[:-1]) | (phases[1:] != phases[:-1])
@@ -129,12 +133,6 @@ def together(records: Records) -> Queries:
     return Queries(
         of, first, phase[first], due[first], deadlines(records)[first], first_done, last_done, over, ~endless
     )
-
-
-def _numbers(records: Records) -> IntArray:
-    """int64[n]: the query that each row is of; of those of a set, the first."""
-    number = None if records.labels is None else records.labels.columns.get(SET)
-    return records["query_id"] if number is None else np.where(number >= 0, number, records["query_id"])
 
 
 def _by_set(query: IntArray, phase: IntArray, due: IntArray) -> IntArray:
