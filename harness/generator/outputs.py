@@ -150,6 +150,9 @@ def read_answer(
     """
     if exchange.session is not None and exchange.session.heard is not None:
         return Answer(exchange.session.heard)
+    length = outcome.header(exchange, b"inference-header-content-length")
+    if length is not None and not paths:
+        return _tensor_of(_unpacked(bytes(exchange.body), int(length)), tensor)
     stream = _stream(exchange, framed, byte_order)
     if stream is None:
         return _whole(bytes(exchange.body), paths, tensor)
@@ -212,6 +215,21 @@ def _whole(body: bytes, paths: tuple[Selector, ...], tensor: str | None) -> Answ
     if text is None and isinstance(value, dict) and value.get("choices"):
         text = ""  # an answer without a word
     return None if text is None else Answer(text)
+
+
+def _unpacked(body: bytes, at: int) -> list[Any]:
+    """The outputs of a response of the Open Inference Protocol whose tensors are bytes behind ``at`` bytes of JSON."""
+    outputs = (_decoded(body[:at]) or {}).get("outputs") or []
+    for one in outputs:
+        size, datatype = one.get("parameters", {}).get("binary_data_size"), one["datatype"]
+        if size is None:
+            continue
+        raw, at = body[at : at + size], at + size
+        if datatype == "BYTES":  # each element behind its length
+            one["data"] = [raw[4 : 4 + int.from_bytes(raw[:4], "little")].decode("utf-8", "replace")] if raw else []
+        elif datatype in DATATYPES:
+            one["data"] = np.frombuffer(raw, DATATYPES[datatype])
+    return list(outputs)
 
 
 def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.slo.records import records as rec
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.labels import SET, LabelTable
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.validity.generator import GeneratorFacts
 
@@ -58,11 +58,11 @@ def _labelled(rows: Records, manifest: Mapping[str, Any], names: tuple[str, ...]
 
 
 def _numbered(columns: Mapping[str, Any], by: int) -> dict[str, Any]:
-    """Sessions are counted as queries are."""
+    """Sessions and sets of frames are counted as queries are."""
     found = dict(columns)
-    if "session" in found:
-        number = np.asarray(found["session"], np.int64)
-        found["session"] = np.where(number >= 0, number + by, -1)
+    for name in found.keys() & {"session", SET}:
+        number = np.asarray(found[name], np.int64)
+        found[name] = np.where(number >= 0, number + by, -1)
     return found
 
 

@@ -43,13 +43,16 @@ class BundledServer(BaseModel):
     max_wait: str | None = Field(default=None, description="Longest that a batch fills (fixed outputs).")
     step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
     kv_blocks: Whole | None = None
+    kv_cache: Literal["paged", "asked", "longest"] | None = Field(default=None, description="Room kept (llm).")
     prefix_cache: bool = Field(default=False, description="Reuse the KV blocks of equal prompt beginnings (llm).")
     batching: Literal["continuous", "static"] | None = Field(default=None, description="Of the llm.")
     image_side: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Of resnet50, in pixels.")
+    precision: Literal["float32", "int8"] | None = Field(default=None, description="Of resnet50 on a CPU.")
     resident: Whole | None = Field(default=None, description="Models of fixed outputs in memory at a time.")
     response_cache: Whole | None = Field(default=None, description="Answers to keep for the same request.")
     threads: Whole | None = None
     queue_limit: Whole | None = None
+    in_flight: str | Whole | None = Field(default=None, description="Most requests under way; a time: by their p99.")
     slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
     service: str | None = Field(default=None, description="constant, exponential, or of a batch: 5ms+0.6ms*B.")
     window: str | None = Field(default=None, description="none, static, dynamic, adaptive, or how long.")

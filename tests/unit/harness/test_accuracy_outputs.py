@@ -101,6 +101,35 @@ def test_a_tensor_keeps_its_numbers_its_type_and_its_shape() -> None:
     assert first.numbers.tolist() == [9]
 
 
+def binary(*tensors: tuple[str, str, list[int], bytes]) -> Exchange:
+    """Tensors as bytes behind the JSON, but for the first."""
+    head: list[dict[str, Any]] = [{"name": "told", "datatype": "INT64", "shape": [1], "data": [9]}]
+    for name, datatype, shape, raw in tensors:
+        size = {"binary_data_size": len(raw)}
+        head.append({"name": name, "datatype": datatype, "shape": shape, "parameters": size})
+    text = json.dumps({"outputs": head}).encode()
+    exchange = over(text + b"".join(raw for *_, raw in tensors), b"application/octet-stream")
+    exchange.headers.append((b"inference-header-content-length", b"%d" % len(text)))
+    return exchange
+
+
+def test_a_tensor_in_bytes_behind_the_json_is_read_as_one_in_it() -> None:
+    words = b"\x05\0\0\0Paris\x02\0\0\0no"
+    logits = np.array([0.5, 1, 2, 3], "<f4").tobytes()
+    given = binary(("word", "BYTES", [2], words), ("logits", "FP32", [2, 2], logits), ("half", "BF16", [1], b"ab"))
+    kept = {name: read_answer(given, tensor=name) for name in ("told", "word", "logits", "half", "none")}
+    assert (kept["half"], kept["none"]) == (None, None)
+    assert kept["word"] is not None
+    assert kept["word"].text == "Paris"
+    assert kept["logits"] is not None
+    assert kept["logits"].numbers is not None
+    assert (kept["logits"].numbers.tolist(), kept["logits"].shape) == ([0.5, 1, 2, 3], (2, 2))
+    first = read_answer(given)
+    assert first is not None
+    assert first.numbers is not None
+    assert first.numbers.tolist() == [9]
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"outputs": []}', b'{"outputs": [{"name": "x", "datatype": "FP32"}]}', b"[1]"]
 )
