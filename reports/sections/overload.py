@@ -67,7 +67,7 @@ def overload_part(run: JudgedRun) -> OverloadPart | None:
     ended = {one.name: one.to_ns for one in phases_part(run) or () if one.to_ns is not None}
     for one in judged:
         since_ns = ended.get(getattr(one.objective, "after", ""))
-        if since_ns is not None and one.n:
+        if since_ns is not None:
             state, until_ns, waiting = overload.aftermath(rows, one, since_ns)
             back_ns = number(one.observed, "ns")
             after = AfterPart(state=state, back_ns=back_ns, since_ns=since_ns, until_ns=until_ns, waiting=waiting)
