@@ -200,7 +200,7 @@ def _fact(one: ObjectiveVerdict) -> str:
     if kind == "slope":
         low, high = (show(bound, one.unit) for bound in one.interval)
         return f"{seen}, between {low} and {high}, over {what}, {limit}{_undecided(one)}"
-    return f"{seen} over {what}{_failed(one)}, {limit}"
+    return f"{seen} over {what}{_failed(one)}, {limit}{_undecided(one)}"
 
 
 def _sum(one: ObjectiveVerdict) -> str:
