@@ -35,7 +35,7 @@ VERBS = {
     **dict.fromkeys(("sweep", "capacity", "overload"), "sweep"),
     "coldstart": "coldstart",
     "slo": "slo",
-    **dict.fromkeys(("serve", "readiness"), "serve"),
+    **dict.fromkeys(("serve", "readiness", "hook"), "serve"),
     **dict.fromkeys(("calibrate", "metrics"), "calibrate"),
     "scenarios": "scenarios",
 }
