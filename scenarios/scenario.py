@@ -58,7 +58,10 @@ MIX = "mix"
 OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", "mix", "events", "phases")
 _OF_CLASS = ("kind", "params", "source", "objectives")
 #: Keys that no file has where nobody gave them, and what they are then.
-_ABSENT: Mapping[str, Any] = {"labels": None, "lot": None, "client": None, "degraded": None, "events": [], "phases": {}}
+_ABSENT: Mapping[str, Any] = {
+    **{"labels": None, "lot": None, "client": None, "degraded": None, "events": [], "phases": {}},
+    **{"answers": False, "copied": False},
+}
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
@@ -208,11 +211,14 @@ class Scenario(BaseModel):
     keep: Keep = Field(
         default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
+    answers: bool = Field(default=False, description="Keep the answers, to hold another run's against them.")
     mix: Annotated[dict[str, InstanceOf[Scenario]], WithJsonSchema({"type": "object"})] = Field(
         default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
     )
 
     lot: LotSection | None = Field(default=None, description="Of a class that is an arm: written by arms.")
+
+    copied: bool = Field(default=False, description="Of a class: sent beside the others, and never judged.")
 
     labels: Labels | None = Field(
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
@@ -315,9 +321,19 @@ class Scenario(BaseModel):
             return self.cancel
         return kinds()[self.kind].gave_up(self.params, self.seed)
 
+    @property
+    def judged(self) -> dict[str, Scenario]:
+        """The classes that the verdict is about: all but copies."""
+        return {name: one for name, one in self.mix.items() if not one.copied}
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Answers stay, to be compared with references or with another run's."""
+        return self.answers or self.mode == "accuracy"
+
     def told_apart_by(self) -> dict[str, tuple[str, ...]]:
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
-        found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
+        found: dict[str, tuple[str, ...]] = {"class": tuple(self.judged)} if self.mix else {}
         if self.events or self.phases:
             found["phase"] = tuple(self.phases) or happenings.phases_of(self.events)
         for one in self.classes.values():
@@ -327,7 +343,7 @@ class Scenario(BaseModel):
             names += ["degraded"] if one.degraded is not None else []
             names += OF_CALLERS if getattr(one.params, "barge_in", None) is not None else ()
             found |= dict.fromkeys(names, ())
-        return found | ({"arm": tuple(self.mix)} if "arm" in found else {})
+        return found | ({"arm": tuple(self.judged)} if "arm" in found else {})
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
@@ -432,24 +448,29 @@ def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any]
         raise ScenarioError(wrong)
     own = {key: mapping[key] for key in ("kind", "params", "source") if key in mapping}
     shares: dict[str, dict[int, Fraction]] = {}
-    for name, arm in arms.items():
+    copies = {name for name, arm in arms.items() if isinstance(arm, Mapping) and arm.get("share") == "copy"}
+    for name in [one for one in arms if one not in copies]:
         try:
-            shares[name] = shares_of(arm.get("share") if isinstance(arm, Mapping) else None)
+            shares[name] = shares_of(arms[name].get("share") if isinstance(arms[name], Mapping) else None)
         except ValueError as error:
             wrong.append(place.say(("arms", str(name), "share"), str(error)))
     times = sorted({time for one in shares.values() for time in one})
     bounds = {time: bounds_at(time, shares) for time in times if not wrong}
+    if not shares and not wrong:
+        wrong.append(place.say(("arms",), "are copies, all of them. Give the arm that is judged share: 100%"))
     for time, found in bounds.items():
-        if (total := found[[*arms][-1]][1]) != 1:
+        if (total := found[[*shares][-1]][1]) != 1:
             when = f" from {format_duration(time)} on" if len(times) > 1 else ""
             wrong.append(place.say(("arms",), f"has shares of {float(total * 100):g} % together{when}. Give 100 %"))
     if wrong:
         raise ScenarioError(wrong)
     classes = {}
     for name, arm in arms.items():
-        (low, high), later = bounds[0][name], [[format_duration(t), *map(float, bounds[t][name])] for t in times[1:]]
+        lots = {time: bounds[time].get(name, (Fraction(0), Fraction(1))) for time in times}
+        (low, high), later = lots[0], [[format_duration(t), *map(float, lots[t])] for t in times[1:] if name in shares]
         lot = {"from": float(low), "to": float(high), **({"later": later} if later else {})}
-        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot}
+        beside = {"copied": True} if name in copies else {}
+        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot, **beside}
     lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
     lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
     made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}

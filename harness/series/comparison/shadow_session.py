@@ -1,0 +1,299 @@
+"""``plimsoll shadow``: one run whose queries go to two endpoints at the same due instant; and ``plimsoll replay
+--reference``: one run against the answers of another.
+
+The shadow is a class of its own, which the verdict leaves out (``copied``). What its answers and times show beside the
+primary's stands in ``drift.json``. Here is what runs and says so; ``plimsoll.slo.comparison.drift`` decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.generator.outputs import FILE as ANSWERS
+from plimsoll.harness.generator.outputs import Kept, answers_of
+from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.run.coordinator import Outcome
+from plimsoll.harness.run.job import Prepared, find_scenario, hold, prepare
+from plimsoll.harness.run.judged import write_report
+from plimsoll.harness.run.mixture import FOLDER, IDS
+from plimsoll.harness.run.promises import Asked, Promises
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.ledger import Session
+from plimsoll.harness.series.one_run import Staff, carry_through
+from plimsoll.harness.series.publish import publish
+from plimsoll.reports.documents import drift as documents
+from plimsoll.reports.report import Report
+from plimsoll.scenarios.plugins import kinds
+from plimsoll.scenarios.spec import Document, Scenario, ScenarioError
+from plimsoll.slo.comparison.drift import Comparator, Drift, comparator, drift, later, portion
+from plimsoll.slo.objectives.selector import Condition, selected
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.verdict.accuracy import Answer
+
+FILE, PAGE = "drift.json", "drift.html"
+PRIMARY, SHADOW = "primary", "shadow"
+#: Queries that differ are shown up to this many.
+_EXAMPLES = 5
+#: From good to bad: the run is what its worst part is.
+_WORSE = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
+
+Pair = tuple[tuple[int, int], Answer | None, Answer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How answers are compared, and which share of them may differ."""
+
+    how: Comparator
+    limit: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for. ``load``: what goes over the scenario."""
+
+    scenario: str
+    url: str | None
+    shadow: str | None
+    rate: float | None
+    load: Mapping[str, Any]
+    asked: Asked
+    compare: str
+    differs: str
+
+
+def question(compare: str, differs: str, errors: list[str]) -> Question:
+    """What ``--compare`` and ``--differs`` mean; what is wrong with them goes to ``errors``."""
+    how, limit = Comparator("exact", lambda one, other: None), Fraction(1, 100)
+    try:
+        how = comparator(compare)
+    except ValueError as error:
+        errors.append(f"--compare: {error}")
+    try:
+        limit = portion(differs)
+        if not 0 < limit < 1:
+            errors.append(f"--differs: {differs} is not between 0% and 100%: no number of answers shows either")
+    except ValueError as error:
+        errors.append(f"--differs: {error}")
+    return Question(how, limit)
+
+
+def shadow(wanted: Wanted, session: Session) -> int:
+    """Run, compare, publish. Returns the exit code.
+
+    Raises HarnessFault with every error of what was asked, before anything is sent.
+    """
+    outputs, errors = session.outputs(documents.FORMATS, "a shadow")
+    asked = question(wanted.compare, wanted.differs, errors)
+    found = _scenario(wanted, errors)
+    if found is None:
+        raise HarnessFault(errors)
+    with contextlib.suppress(ScenarioError):  # ``prepare`` tells all of it
+        errors += unfit(find_scenario(found, wanted.load))
+    prepared = prepare(found, wanted.load, wanted.asked, [], session.out, found=errors)
+    outcome, report = carry_through(prepared, staff=session.staff)
+    directory = outcome.sealed.directory
+    write_report(report, directory)
+    first, second = _paired(outcome.sealed.records)
+    folders = (directory.path / FOLDER / name for name in (PRIMARY, SHADOW))
+    kept = [{one.key: one.answer for one in answers_of(folder) or ()} for folder in folders]
+    keys = zip(first["query_id"].tolist(), first["sample_ix"].tolist(), strict=True)
+    pairs = [(key, kept[0].get(key), kept[1].get(key)) for key in keys]
+    found_later = [later(name, first, second, prepared.promises.confidence) for name in ("latency", "ttft")]
+    times = [documents.later_part(one) for one in found_later if one.n]
+    broken, warnings = _of_shadow(outcome)
+    said = _said("shadow", asked, pairs, prepared.promises, outcome, report, broken)
+    said = said.model_copy(update={"later": times, "warnings": warnings})
+    return _published(said, session, outputs, directory.path)
+
+
+def held_against(
+    load: Callable[..., Prepared],
+    reference: Path,
+    how: tuple[str, str],
+    formats: Sequence[str],
+    errors: list[str],
+    as_json: bool,
+    staff: Staff,
+) -> int:
+    """Send a load, hold its answers against those of the run directory ``reference``, publish. Returns the exit code.
+
+    ``how``: as ``--compare`` and ``--differs`` say. Raises HarnessFault with every error, before anything is sent.
+    """
+    session = Session(None, formats, False, as_json, staff, errors)
+    outputs, errors = session.outputs(documents.FORMATS, "a comparison of answers")
+    asked, theirs = question(*how, errors), defaultdict[int, list[Answer]](list)
+    known = _answers_of(reference, errors)
+    prepared = load(found=errors)
+    try:
+        _check_alike(prepared, reference)
+    except HarnessFault:
+        shutil.rmtree(prepared.job.directory.path, ignore_errors=True)  # it holds nothing yet
+        raise
+    for one in known:
+        if one.answer is not None:
+            theirs[one.sample].append(one.answer)
+    outcome, report = carry_through(prepared, staff=session.staff)
+    directory, rows = outcome.sealed.directory, outcome.sealed.records.measured()
+    write_report(report, directory)
+    kept = {one.key: one for one in answers_of(directory.path) or ()}
+    used: dict[int, int] = defaultdict(int)
+    pairs: list[Pair] = []
+    rows = rows.select(np.argsort(rows["due_ns"], kind="stable"))
+    for key in zip(rows["query_id"].tolist(), rows["sample_ix"].tolist(), strict=True):
+        mine = kept.get(key)
+        sample = -1 if mine is None else mine.sample
+        answers = theirs.get(sample, [])
+        expected = answers[used[sample] % len(answers)] if answers else None
+        pairs.append((key, expected, None if mine is None else mine.answer))
+        used[sample] += 1
+    said = _said("reference", asked, pairs, prepared.promises, outcome, report, [])
+    said = said.model_copy(update={"reference": str(reference)})
+    return _published(said, session, outputs, directory.path)
+
+
+def _answers_of(path: Path, errors: list[str]) -> list[Kept]:
+    """The answers of that run directory; why there are none goes to ``errors``."""
+    kept = answers_of(path)
+    if kept is None:
+        inside = [one for one in sorted((path / FOLDER).glob("*")) if (one / ANSWERS).is_file()]
+        remedy = f"Give one class of it, such as {inside[0]}" if inside else "Make it with --keep-answers"
+        errors.append(f"--reference: {path} kept no answers. {remedy}")
+    return kept or []
+
+
+def _check_alike(prepared: Prepared, path: Path) -> None:
+    """Answers to the same samples can be compared. Raises HarnessFault where they are to others."""
+    job, there = prepared.job, open_sealed(path).scenario
+    if job.classes:
+        raise HarnessFault(f"--reference: {job.scenario.name} is a mix of {', '.join(job.classes)}. Name one: --class")
+    if wrong := [name for name in ("source", "seed") if there.get(name) != job.public.get(name)]:
+        raise HarnessFault(
+            f"--reference: {path} has another {' and '.join(wrong)} than this run, so it answers other prompts. "
+            "Replay that run, or one of the same source and seed"
+        )
+
+
+def unfit(scenario: Scenario) -> list[str]:
+    """Why the queries of a load can't go to two endpoints at the same instant."""
+    said, found = f"{scenario.name}: a shadow gets each query when the primary does, and", list[str]()
+    one = scenario.mix[PRIMARY]
+    if not one.open_loop or kinds()[one.kind].one_query:
+        found.append(f"{said} with kind {one.kind} the answers decide when that is. Use kind server or replay")
+    if "session" in one.told_apart_by():
+        found.append(f"{said} a turn of a session waits for the answer before it. Use queries that stand alone")
+    if one.mode == "accuracy":
+        found.append(f"{scenario.name}: mode accuracy compares with references. Leave it out")
+    if one.cancel is not None:
+        found.append(f"{scenario.name}: cancel takes answers away that a shadow compares. Leave it out")
+    if scenario.keep != "all":
+        found.append(f"{scenario.name}: keep {scenario.keep} drops answers that a shadow compares. Leave it out")
+    if one.client is not None and one.client.hedge is not None and one.client.hedge.to is not None:
+        found.append(f"{scenario.name}: client.hedge.to would send the shadow's queries elsewhere. Leave it out")
+    return found
+
+
+def _scenario(wanted: Wanted, errors: list[str]) -> Document | None:
+    """The scenario with both arms, the second a copy of the first."""
+    try:
+        found = hold(wanted.scenario)
+    except HarnessFault as fault:
+        errors += fault.errors
+        return None
+    assert found is not None  # it has a name
+    arms = found.get("arms") or {PRIMARY: {}, SHADOW: {}}
+    if not isinstance(arms, dict) or set(arms) != {PRIMARY, SHADOW} or "mix" in found:
+        said = "a shadow is of one load, with the arms primary and shadow and no other. Call them so, without mix"
+        errors.append(f"{found.where}: {said}")
+        return None
+    for name, url, share in ((PRIMARY, wanted.url, "100%"), (SHADOW, wanted.shadow, "copy")):
+        arm = arms[name] if isinstance(arms[name], dict) else {}
+        target = {**(arm.get("target") or {}), **({"url": url} if url else {})}
+        if name == SHADOW and "url" not in target:
+            errors.append("--shadow: where is it? Give its URL, or arms: {shadow: {target: {url: ...}}}")
+        arms[name] = {**arm, **({"target": target} if target else {}), "share": share}
+    found["arms"], found["answers"] = {name: arms[name] for name in (PRIMARY, SHADOW)}, True
+    if wanted.rate is not None:
+        found["params"] = {**(found.get("params") or {}), "rate": wanted.rate}
+    return found
+
+
+def _paired(records: Records) -> tuple[Records, Records]:
+    """The measured rows of primary and shadow, row i of both the same query, in order of due time."""
+    parts = [selected(records.measured(), (Condition("class", "=", (name,)),)) for name in (PRIMARY, SHADOW)]
+    parts = [one.with_columns(query_id=one["query_id"] % IDS) for one in parts]
+    keys = [one["query_id"] * (int(one["sample_ix"].max(initial=0)) + 1) + one["sample_ix"] for one in parts]
+    _, *places = np.intersect1d(*keys, assume_unique=True, return_indices=True)
+    order = np.argsort(parts[0]["due_ns"][places[0]], kind="stable")
+    return parts[0].select(places[0][order]), parts[1].select(places[1][order])
+
+
+def _of_shadow(outcome: Outcome) -> tuple[list[str], list[str]]:
+    """What our generator did wrong to the shadow: what spoils the comparison, and what to know about its times."""
+    sealed = outcome.sealed
+    rows = selected(sealed.records, (Condition("class", "=", (SHADOW,)),))
+    checks = [one for one in assess(rows, sealed.classes[SHADOW]).checks if not one.ok]
+    broken = [one.detail for one in checks if one.cause != "endpoint" and one.name != "lag"]
+    return [f"of the shadow: {text}" for text in broken], [f"Of the shadow: {one.detail}" for one in checks]
+
+
+def _said(
+    kind: Literal["shadow", "reference"],
+    asked: Question,
+    pairs: Sequence[Pair],
+    promises: Promises,
+    outcome: Outcome,
+    report: Report,
+    broken: Sequence[str],
+) -> documents.DriftReport:
+    """What the answers show, and with the run's own verdict the outcome."""
+    found = drift([(one, other) for _, one, other in pairs], asked.how, asked.limit, promises.confidence)
+    told = documents.drift_part(found, asked.how.text, float(asked.limit), _examples(found, pairs))
+    own, reasons = report.verdict.outcome, [*report.verdict.reasons] if report.verdict.outcome != "PASS" else []
+    parts = ["INVALID" if broken else told.outcome, own]
+    word = "INTERRUPTED" if outcome.interrupted else max(parts, key=_WORSE.index)
+    reasons = [*broken, documents.said(told), *(f"the run itself: {text}" for text in reasons)]
+    return documents.DriftReport(
+        name=str(outcome.sealed.scenario.get("name", "")),
+        kind=kind,
+        outcome=word,
+        reasons=reasons,
+        confidence=float(exact(promises.confidence)),
+        primary=own,
+        drift=told,
+        later=[],
+        warnings=[],
+        run=str(outcome.sealed.directory.path),
+        reference=None,
+        exit_code=int(ExitCode.INTERRUPTED if word == "INTERRUPTED" else OF_OUTCOME[word]),
+        plimsoll=package_version(),
+    )
+
+
+def _examples(found: Drift, pairs: Sequence[Pair]) -> list[documents.ExamplePart]:
+    def text(answer: Answer | None) -> str | None:
+        return None if answer is None else documents.shown(answer.text)
+
+    return [
+        documents.ExamplePart(query_id=key[0], sample_ix=key[1], reference=text(one), answer=text(other))
+        for key, one, other in (pairs[place] for place in found.places[:_EXAMPLES])
+    ]
+
+
+def _published(said: documents.DriftReport, session: Session, outputs: Sequence[Any], path: Path) -> int:
+    own = {path / FILE: "json", path / PAGE: "html"}
+    remedy = "Make room, or name a folder that you may write"
+    return publish(said, documents.FORMATS, documents.FORMATS.terminal, outputs, own, remedy, as_json=session.as_json)
