@@ -230,9 +230,9 @@ class Part:
 
         job = self.job
         try:
-            plan, mlperf = self.plan.pieces.whole(), job.scenario.kind in QUANTILES
+            mlperf = job.scenario.mode == "accuracy" and job.scenario.kind in QUANTILES
             first = int(self.manifest.get("first_query_id", 0))
-            return gather(job.directory.segments, plan, job.run_id, self._expected, mlperf, first)
+            return gather(job.directory.segments, self.plan.pieces.whole(), job.run_id, self._expected, mlperf, first)
         except OSError as error:
             self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
             return None

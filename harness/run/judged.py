@@ -27,7 +27,6 @@ from plimsoll.reports.report import Report
 from plimsoll.scenarios.text.fields import sampled
 from plimsoll.slo.judge import judge as slo_judge
 from plimsoll.slo.objectives.objective import ObjectiveError
-from plimsoll.slo.objectives.selector import Condition, selected
 from plimsoll.slo.verdict.accuracy import Scores, joined
 from plimsoll.slo.verdict.hops import Hop, parse_hops
 
@@ -111,7 +110,7 @@ def without_copies(sealed: Sealed) -> Sealed:
     judged = {name: facts for name, facts in sealed.classes.items() if name not in copies}
     if not judged or len(judged) == len(sealed.classes):
         return sealed
-    rows = selected(sealed.records, (Condition("class", "=", tuple(judged)),))
+    rows = mixture.only(sealed.records, tuple(judged))
     facts = mixture.facts_of(judged) if len(judged) > 1 else next(iter(judged.values()))
     return replace(sealed, records=rows, facts=facts, classes=judged if len(judged) > 1 else {})
 

@@ -289,9 +289,10 @@ def _gather_outputs(
 
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
-        expected = references(known.source_object(), known.reference) if known.mode == "accuracy" else None
+        accuracy = known.mode == "accuracy"
+        expected = references(known.source_object(), known.reference) if accuracy else None
         run_id, first = str(manifest["run_id"]), int(manifest.get("first_query_id", 0))
-        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES, first), ()
+        return gather(directory.segments, plan, run_id, expected, accuracy and known.kind in QUANTILES, first), ()
     except (ScenarioError, HarnessFault, OSError) as error:
         return None, (f"the answers were not gathered ({error})",)
 

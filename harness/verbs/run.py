@@ -247,8 +247,8 @@ def replay(
     if reference is not None:
         from plimsoll.harness.series.comparison.shadow_session import held_against
 
-        load = partial(prepare, base, flags, asked, (), out, (), calibrate_tokens, allow_commands=allow_commands)
-        raise typer.Exit(held_against(load, reference, (compare, differs), format or [], found, json_, staff))
+        sent = partial(prepare, base, flags, asked, (), out, (), calibrate_tokens, allow_commands=allow_commands)
+        raise typer.Exit(held_against(sent, reference, (compare, differs), format or [], found, json_, staff))
     prepared = prepare(base, flags, asked, format or [], out, (), calibrate_tokens, found, allow_commands)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 

@@ -235,8 +235,9 @@ def _paired(records: Records) -> tuple[Records, Records]:
     """The measured rows of primary and shadow, row i of both the same query, in order of due time."""
     parts = [selected(records.measured(), (Condition("class", "=", (name,)),)) for name in (PRIMARY, SHADOW)]
     parts = [one.with_columns(query_id=one["query_id"] % IDS) for one in parts]
-    keys = [one["query_id"] * (int(one["sample_ix"].max(initial=0)) + 1) + one["sample_ix"] for one in parts]
-    _, *places = np.intersect1d(*keys, assume_unique=True, return_indices=True)
+    width = int(records["sample_ix"].max(initial=0)) + 1
+    first, second = (one["query_id"] * width + one["sample_ix"] for one in parts)
+    _, *places = np.intersect1d(first, second, assume_unique=True, return_indices=True)
     order = np.argsort(parts[0]["due_ns"][places[0]], kind="stable")
     return parts[0].select(places[0][order]), parts[1].select(places[1][order])
 
@@ -262,10 +263,11 @@ def _said(
     """What the answers show, and with the run's own verdict the outcome."""
     found = drift([(one, other) for _, one, other in pairs], asked.how, asked.limit, promises.confidence)
     told = documents.drift_part(found, asked.how.text, float(asked.limit), _examples(found, pairs))
-    own, reasons = report.verdict.outcome, [*report.verdict.reasons] if report.verdict.outcome != "PASS" else []
+    own, alone = report.verdict.outcome, "the primary alone" if kind == "shadow" else "the run itself"
     parts = ["INVALID" if broken else told.outcome, own]
     word = "INTERRUPTED" if outcome.interrupted else max(parts, key=_WORSE.index)
-    reasons = [*broken, documents.said(told), *(f"the run itself: {text}" for text in reasons)]
+    why = report.verdict.reasons if own != "PASS" else ["see report.html beside this one"]
+    reasons = [*broken, documents.said(told), *(f"{alone}: {own}, {text}" for text in why or [""])]
     return documents.DriftReport(
         name=str(outcome.sealed.scenario.get("name", "")),
         kind=kind,
