@@ -59,9 +59,9 @@ OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", 
 _OF_CLASS = ("kind", "params", "source", "objectives")
 #: Keys that no file has where nobody gave them, and what they are then.
 _ABSENT: Mapping[str, Any] = {
-    **{"labels": None, "lot": None, "client": None, "degraded": None, "events": [], "phases": {}},
-    **{"answers": False, "copied": False},
-}
+    **dict.fromkeys(("labels", "lot", "client", "degraded")), **dict.fromkeys(("answers", "copied"), False),
+    "events": [], "phases": {},
+}  # fmt: skip
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
@@ -219,7 +219,6 @@ class Scenario(BaseModel):
     lot: LotSection | None = Field(default=None, description="Of a class that is an arm: written by arms.")
 
     copied: bool = Field(default=False, description="Of a class: sent beside the others, and never judged.")
-
     labels: Labels | None = Field(
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
     )
@@ -448,29 +447,27 @@ def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any]
         raise ScenarioError(wrong)
     own = {key: mapping[key] for key in ("kind", "params", "source") if key in mapping}
     shares: dict[str, dict[int, Fraction]] = {}
-    copies = {name for name, arm in arms.items() if isinstance(arm, Mapping) and arm.get("share") == "copy"}
-    for name in [one for one in arms if one not in copies]:
+    beside = [name for name, arm in arms.items() if isinstance(arm, Mapping) and arm.get("share") == "copy"]
+    for name in [one for one in arms if one not in beside]:
         try:
             shares[name] = shares_of(arms[name].get("share") if isinstance(arms[name], Mapping) else None)
         except ValueError as error:
             wrong.append(place.say(("arms", str(name), "share"), str(error)))
-    times = sorted({time for one in shares.values() for time in one})
+    times = sorted({0, *(time for one in shares.values() for time in one)})
     bounds = {time: bounds_at(time, shares) for time in times if not wrong}
-    if not shares and not wrong:
-        wrong.append(place.say(("arms",), "are copies, all of them. Give the arm that is judged share: 100%"))
     for time, found in bounds.items():
-        if (total := found[[*shares][-1]][1]) != 1:
+        if (total := max((high for _, high in found.values()), default=0)) != 1:
             when = f" from {format_duration(time)} on" if len(times) > 1 else ""
             wrong.append(place.say(("arms",), f"has shares of {float(total * 100):g} % together{when}. Give 100 %"))
     if wrong:
         raise ScenarioError(wrong)
     classes = {}
     for name, arm in arms.items():
-        lots = {time: bounds[time].get(name, (Fraction(0), Fraction(1))) for time in times}
-        (low, high), later = lots[0], [[format_duration(t), *map(float, lots[t])] for t in times[1:] if name in shares]
-        lot = {"from": float(low), "to": float(high), **({"later": later} if later else {})}
-        beside = {"copied": True} if name in copies else {}
-        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot, **beside}
+        (low, high), *rest = (map(float, bounds[time].get(name, (0, 1))) for time in times)
+        later = [[format_duration(time), *lot] for time, lot in zip(times[1:], rest, strict=True)]
+        lot = {"from": low, "to": high, **({"later": later} if later else {})}
+        mine = {"lot": lot, **({"copied": True} if name in beside else {})}
+        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, **mine}
     lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
     lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
     made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}

@@ -272,8 +272,8 @@ def shadow(
     ],
     url: flags.Url = None,
     shadow: Annotated[str | None, typer.Option("--shadow", metavar="URL", help="What is looked at, unjudged.")] = None,
-    compare: flags.Compare = "exact",
-    differs: flags.Differs = "1%",
+    compare: flags.Compare = None,
+    differs: flags.Differs = None,
     slo: Slo = None,
     confidence: flags.Confidence = None,
     rate: Annotated[float | None, typer.Option(help="Queries per second to each of them (server).")] = None,
@@ -300,7 +300,6 @@ def shadow(
     The shadow's times are compared query by query. Neither they nor its failures touch the verdict on the primary.
     """
     from plimsoll.harness.run.promises import Asked
-    from plimsoll.harness.series.comparison.shadow_session import Wanted
     from plimsoll.harness.series.comparison.shadow_session import shadow as send_both
     from plimsoll.harness.series.ledger import Session
     from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
@@ -313,6 +312,8 @@ def shadow(
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     staff, errors = staff_of(live, None, None, None, None)
+    session = Session(out, format or [], False, json_, staff, errors)
     asked = Asked(slo or [], confidence=confidence)
-    wanted = Wanted(scenario, url, shadow, rate, load, asked, compare, differs)
-    raise typer.Exit(send_both(wanted, Session(out, format or [], False, json_, staff, errors)))
+    raise typer.Exit(
+        send_both(scenario, rate, (url, shadow), load, asked, (compare or "exact", differs or "1%"), session)
+    )

@@ -118,13 +118,13 @@ KeepAnswers = Annotated[
     bool, typer.Option("--keep-answers", help="Keep the answers, to hold another run's against them.")
 ]
 Compare = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="HOW",
-        help="How answers are compared: exact, tokens[:P], json[:FIELD,...], numbers[:P], wer[:P] or top1.",
+        help="How: exact, tokens[:P], json[:FIELD,...], numbers[:P], wer[:P] or top1. Default: exact.",
     ),
 ]
-Differs = Annotated[str, typer.Option(metavar="P", help="The share of answers that may differ.")]
+Differs = Annotated[str | None, typer.Option(metavar="P", help="The share of answers that may differ. Default: 1%.")]
 Warmup = Annotated[
     str | None,
     typer.Option(metavar="D", help="Send load for this long before each run, and do not judge it. Default: 0s."),

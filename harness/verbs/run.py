@@ -179,8 +179,8 @@ def replay(
     reference: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Compare the answers with those that this run kept.")
     ] = None,
-    compare: shared.Compare = "exact",
-    differs: shared.Differs = "1%",
+    compare: shared.Compare = None,
+    differs: shared.Differs = None,
     max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
@@ -244,11 +244,15 @@ def replay(
         live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
     )
     found = [*one_on_stdout(format or [], json_, quiet), *problems]
+    if reference is None and (compare or differs):
+        found.append("--compare, --differs: only with --reference. Add it, or leave these out")
     if reference is not None:
         from plimsoll.harness.series.comparison.shadow_session import held_against
 
         sent = partial(prepare, base, flags, asked, (), out, (), calibrate_tokens, allow_commands=allow_commands)
-        raise typer.Exit(held_against(sent, reference, (compare, differs), format or [], found, json_, staff))
+        raise typer.Exit(
+            held_against(sent, reference, (compare or "exact", differs or "1%"), format or [], found, json_, staff)
+        )
     prepared = prepare(base, flags, asked, format or [], out, (), calibrate_tokens, found, allow_commands)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.blocks.document import Block, Cell, Column, Document, Row, Section, Sentence, Table
+from plimsoll.reports.blocks.document import Block, Cell, Column, Document, Row, Section, Sentence, Table, table
 from plimsoll.reports.format import Renderers
 from plimsoll.reports.parts.parts import Number, Outcome, Result, Text, part
 from plimsoll.reports.wording import units
@@ -17,6 +17,10 @@ from plimsoll.slo.comparison.drift import Drift, Later
 SCHEMA: Final = "plimsoll.drift/1"
 #: So much of an answer is shown, in characters.
 _SHOWN = 160
+
+
+Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "INTERRUPTED"]
+Bounded = tuple[Number, Number, Number]
 
 
 class ExamplePart(BaseModel, frozen=True, extra="forbid"):
@@ -55,9 +59,9 @@ class LaterPart(BaseModel, frozen=True, extra="forbid"):
     n: int
     failed: int
     unpaired: int
-    p50: tuple[Number, Number, Number]
-    p90: tuple[Number, Number, Number]
-    p99: tuple[Number, Number, Number]
+    p50: Bounded
+    p90: Bounded
+    p99: Bounded
     slower: tuple[float, float, float] = Field(description="the share of them, with its bounds")
 
 
@@ -67,15 +71,15 @@ class DriftReport(Result, frozen=True):
     schema_: str = Field(default=SCHEMA, alias="schema")
     name: Text
     kind: Literal["shadow", "reference"]
-    outcome: Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "INTERRUPTED"]
+    outcome: Word
     reasons: list[Text]
     confidence: float
     primary: Outcome
     drift: DriftPart
-    later: list[LaterPart]
-    warnings: list[Text]
+    later: list[LaterPart] = Field(default=[])
+    warnings: list[Text] = Field(default=[], description="what to know about the shadow's times")
     run: Text
-    reference: Text | None = Field(description="the run whose answers are the references; null: the primary's are")
+    reference: Text | None = Field(default=None, description="the run whose answers they are; null: the primary's")
     exit_code: int
     plimsoll: str = ""
 
@@ -169,25 +173,22 @@ def _answers(report: DriftReport) -> Sequence[Block]:
 def _later(report: DriftReport) -> Sequence[Block]:
     if report.kind != "shadow":
         return []
-    columns = [
-        Column("later by", right=False, names=True), Column("pairs"), Column("p50"), Column("between"), Column("p90"),
-        Column("p99"), Column("later"), Column("failed"), Column("no pair"),
-    ]  # fmt: skip
-    rows = [
-        Row(
-            [
-                one.indicator, units.count(one.n), _ns(one.p50[0]), f"{_ns(one.p50[1], '−∞')} and {_ns(one.p50[2])}",
-                _ns(one.p90[0]), _ns(one.p99[0]), units.percent(one.slower[0], 3), units.count(one.failed),
-                units.count(one.unpaired),
-            ]
-        )
-        for one in report.later
-    ]  # fmt: skip
-    if not rows:
-        return [Sentence("No query was answered by the primary: nothing is paired.")]
-    fine = "The shadow's time less the primary's, query by query; a failure of the shadow is later than any time."
-    warned = [Sentence(text) for text in report.warnings]
-    return [Section("Times", [Table(columns, rows, title="Times", notes=[fine]), *warned])]
+    shown = table(
+        report.later,
+        (Column("later by", right=False, names=True), lambda one: one.indicator),
+        (Column("pairs"), lambda one: units.count(one.n)),
+        (Column("p50"), lambda one: _ns(one.p50[0])),
+        (Column("between"), lambda one: f"{_ns(one.p50[1], '−∞')} and {_ns(one.p50[2])}"),
+        (Column("p90"), lambda one: _ns(one.p90[0])),
+        (Column("p99"), lambda one: _ns(one.p99[0])),
+        (Column("later"), lambda one: units.percent(one.slower[0], 3)),
+        (Column("failed"), lambda one: units.count(one.failed)),
+        (Column("no pair"), lambda one: units.count(one.unpaired)),
+        title="Times",
+        notes=["The shadow's time less the primary's, query by query; where the shadow failed: ∞."],
+    )
+    none = Sentence("No query was answered by the primary: nothing is paired.")
+    return [Section("Times", [shown if report.later else none, *map(Sentence, report.warnings)])]
 
 
 def _ns(value: Number, infinite: str = "∞") -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -31,9 +31,9 @@ Differs = Callable[[Answer, Answer], bool | None]
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _QUANTILES = ("0.5", "0.9", "0.99")
-#: Of ``numbers``: what single precision loses.
+#: Of numbers what single precision loses; of words none.
 _TOLERANCE = 1e-6
-HOW = "exact, tokens[:SHARE], json[:FIELD,...], numbers[:TOLERANCE], wer[:SHARE] or top1"
+_HOW = "exact, tokens[:SHARE], json[:FIELD,...], numbers[:TOLERANCE], wer[:SHARE] or top1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,12 @@ class Comparator:
     text: str
     differs: Differs
 
+    def of(self, one: Answer | None, other: Answer | None) -> bool | None:
+        """The same of answers that may be missing."""
+        if one is None or other is None:
+            return None if one is None or self.differs(one, one) is None else True
+        return self.differs(one, other)
+
 
 def comparator(text: str) -> Comparator:
     """What ``exact``, ``tokens:5%``, ``json:name,items.0.price``, ``numbers:1%``, ``wer:5%`` or ``top1`` means.
@@ -50,18 +56,15 @@ def comparator(text: str) -> Comparator:
     Raises ValueError.
     """
     name, colon, rest = text.strip().partition(":")
-    if colon and not rest.strip():
-        raise ValueError(f"{text!r} has nothing after its colon. Write {HOW}")
-    if name in ("exact", "top1") and not colon:
-        return Comparator(text, _exact if name == "exact" else _top1)
-    if name in ("tokens", "wer", "numbers"):
-        least = _TOLERANCE if name == "numbers" else 0.0
-        limit = float(portion(rest)) if colon else least
-        made: Callable[..., bool | None] = {"tokens": _tokens, "wer": _wer, "numbers": _numbers}[name]
-        return Comparator(text, partial(made, limit))
-    if name == "json":
-        return Comparator(text, partial(_json, tuple(one.strip() for one in rest.split(",")) if colon else ()))
-    raise ValueError(f"{text!r} is no way to compare answers. Write {HOW}")
+    plain: Mapping[str, Differs] = {"exact": _exact, "top1": _top1}
+    bounded: Mapping[str, Callable[..., bool | None]] = {"tokens": _tokens, "wer": _wer, "numbers": _numbers}
+    if name in plain and not colon:
+        return Comparator(text, plain[name])
+    if name in bounded:
+        return Comparator(text, partial(bounded[name], float(portion(rest)) if colon else _TOLERANCE))
+    if name == "json" and bool(colon) == bool(rest.strip()):
+        return Comparator(text, partial(_json, [one.strip() for one in rest.split(",")]))
+    raise ValueError(f"{text!r} is no way to compare answers. Write {_HOW}")
 
 
 def portion(text: str) -> Fraction:
@@ -99,7 +102,7 @@ def _numbers(tolerance: float, one: Answer, other: Answer) -> bool | None:
         return None
     if len(was) != len(now):
         return True
-    return not bool(np.isclose(was, now, rtol=tolerance, atol=0, equal_nan=True).all())
+    return not bool(np.isclose(now, was, rtol=tolerance, atol=0, equal_nan=True).all())
 
 
 def _numbers_in(answer: Answer) -> FloatArray:
@@ -109,28 +112,21 @@ def _numbers_in(answer: Answer) -> FloatArray:
 
 
 def _json(fields: Sequence[str], one: Answer, other: Answer) -> bool | None:
+    was, now = _parsed(one.text), _parsed(other.text)
+    if was is None or now is None:
+        return None if was is None else True
+    return any(
+        json.dumps(_at(was[0], field), sort_keys=True) != json.dumps(_at(now[0], field), sort_keys=True)
+        for field in fields
+    )
+
+
+def _parsed(text: str | None) -> list[Any] | None:
+    """What it says, in a list; 1 is 1.0 there, and true is no number."""
     try:
-        was = json.loads(one.text or "")
-    except ValueError:
+        return [json.loads(text or "", parse_int=lambda digits: float(digits) if len(digits) < 16 else int(digits))]
+    except (ValueError, RecursionError):
         return None
-    try:
-        now = json.loads(other.text or "")
-    except ValueError:
-        return True
-    return any(_same_json(_at(was, field), _at(now, field)) is False for field in fields or ("",))
-
-
-def _same_json(was: Any, now: Any) -> bool:
-    """As JSON has it: 1 is 1.0, and true is no number."""
-    return json.dumps(_floats(was), sort_keys=True) == json.dumps(_floats(now), sort_keys=True)
-
-
-def _floats(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _floats(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_floats(one) for one in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value
 
 
 def _at(value: Any, path: str) -> Any:
@@ -151,13 +147,13 @@ def _top1(one: Answer, other: Answer) -> bool | None:
 
 
 def _label(answer: Answer) -> str | None:
-    """The place of the largest number of the first row, or the text."""
+    """The place of the largest number of the first row, the one number, or the text."""
     if answer.numbers is None:
         return None if answer.text is None else answer.text.strip()
-    row = answer.numbers[: answer.shape[-1]] if len(answer.shape) > 1 else answer.numbers
-    if len(row) == 1:
-        return f"{float(row[0]):g}"
-    return f"{int(np.argmax(row))}" if len(row) and not np.isnan(row.astype(np.float64)).any() else None
+    row = (answer.numbers[: answer.shape[-1]] if len(answer.shape) > 1 else answer.numbers).astype(np.float64)
+    if not len(row) or np.isnan(row).any():
+        return None
+    return str(row[0] if len(row) == 1 else int(np.argmax(row)))
 
 
 # -- how many differ --------------------------------------------------------------------------------------------------
@@ -183,21 +179,13 @@ def drift(
     """Test the share of pairs that differ, which are in order of due time, against ``limit``, strictly between 0 and 1:
     as ``ratio(error)`` is tested where only good and bad are known. Raises ValueError.
     """
-    verdicts = [_differs(how, *pair) for pair in pairs]
+    verdicts = [how.of(*pair) for pair in pairs]
     told = [place for place, verdict in enumerate(verdicts) if verdict is not None]
     bad = np.array([verdicts[place] for place in told], np.bool_)
     missing = sum(pairs[place][1] is None for place in told)
     test = share.share_test(bad, limit, confidence)
     places = tuple(place for place in told if verdicts[place])
     return Drift(len(told), len(places), missing, len(pairs) - len(told), test, places)
-
-
-def _differs(how: Comparator, one: Answer | None, other: Answer | None) -> bool | None:
-    if one is None:
-        return None
-    if other is None:
-        return None if how.differs(one, one) is None else True
-    return how.differs(one, other)
 
 
 # -- how much later ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import contextlib
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -29,13 +28,14 @@ from plimsoll.harness.run.judged import write_report
 from plimsoll.harness.run.mixture import FOLDER, IDS
 from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.comparison.arms import in_one_run
 from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.one_run import Staff, carry_through
 from plimsoll.harness.series.publish import publish
 from plimsoll.reports.documents import drift as documents
 from plimsoll.reports.report import Report
 from plimsoll.scenarios.plugins import kinds
-from plimsoll.scenarios.spec import Document, Scenario, ScenarioError
+from plimsoll.scenarios.spec import Scenario, ScenarioError
 from plimsoll.slo.comparison.drift import Comparator, Drift, comparator, drift, later, portion
 from plimsoll.slo.objectives.selector import Condition, selected
 from plimsoll.slo.records.records import Records
@@ -53,29 +53,7 @@ _WORSE = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
 Pair = tuple[tuple[int, int], Answer | None, Answer | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """How answers are compared, and which share of them may differ."""
-
-    how: Comparator
-    limit: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was asked for. ``load``: what goes over the scenario."""
-
-    scenario: str
-    url: str | None
-    shadow: str | None
-    rate: float | None
-    load: Mapping[str, Any]
-    asked: Asked
-    compare: str
-    differs: str
-
-
-def question(compare: str, differs: str, errors: list[str]) -> Question:
+def question(compare: str, differs: str, errors: list[str]) -> tuple[Comparator, Fraction]:
     """What ``--compare`` and ``--differs`` mean; what is wrong with them goes to ``errors``."""
     how, limit = Comparator("exact", lambda one, other: None), Fraction(1, 100)
     try:
@@ -88,22 +66,32 @@ def question(compare: str, differs: str, errors: list[str]) -> Question:
             errors.append(f"--differs: {differs} is not between 0% and 100%: no number of answers shows either")
     except ValueError as error:
         errors.append(f"--differs: {error}")
-    return Question(how, limit)
+    return how, limit
 
 
-def shadow(wanted: Wanted, session: Session) -> int:
+def shadow(
+    scenario: str, rate: float | None, urls: tuple[str | None, str | None], load: Mapping[str, Any], slo: Asked,
+    how: tuple[str, str], session: Session,
+) -> int:  # fmt: skip
     """Run, compare, publish. Returns the exit code.
 
+    ``urls``: of primary and shadow; ``load``: what goes over the scenario; ``how``: ``--compare`` and ``--differs``.
     Raises HarnessFault with every error of what was asked, before anything is sent.
     """
     outputs, errors = session.outputs(documents.FORMATS, "a shadow")
-    asked = question(wanted.compare, wanted.differs, errors)
-    found = _scenario(wanted, errors)
-    if found is None:
+    asked, shares = question(*how, errors), {PRIMARY: "100%", SHADOW: "copy"}
+    try:
+        found = hold(scenario)
+    except HarnessFault as fault:
+        raise HarnessFault([*errors, *fault.errors]) from None
+    assert found is not None  # it has a name
+    if not in_one_run(found, SHADOW, dict(zip(shares, urls, strict=True)), shares, errors):
         raise HarnessFault(errors)
+    found["answers"], params = True, {} if rate is None else {"rate": rate}
+    found["params"] = {**(found.get("params") or {}), **params}
     with contextlib.suppress(ScenarioError):  # ``prepare`` tells all of it
-        errors += unfit(find_scenario(found, wanted.load))
-    prepared = prepare(found, wanted.load, wanted.asked, [], session.out, found=errors)
+        errors += unfit(find_scenario(found, load))
+    prepared = prepare(found, load, slo, [], session.out, found=errors)
     outcome, report = carry_through(prepared, staff=session.staff)
     directory = outcome.sealed.directory
     write_report(report, directory)
@@ -112,11 +100,10 @@ def shadow(wanted: Wanted, session: Session) -> int:
     kept = [{one.key: one.answer for one in answers_of(folder) or ()} for folder in folders]
     keys = zip(first["query_id"].tolist(), first["sample_ix"].tolist(), strict=True)
     pairs = [(key, kept[0].get(key), kept[1].get(key)) for key in keys]
-    found_later = [later(name, first, second, prepared.promises.confidence) for name in ("latency", "ttft")]
-    times = [documents.later_part(one) for one in found_later if one.n]
+    times = [later(name, first, second, prepared.promises.confidence) for name in ("latency", "ttft")]
     broken, warnings = _of_shadow(outcome)
-    said = _said("shadow", asked, pairs, prepared.promises, outcome, report, broken)
-    said = said.model_copy(update={"later": times, "warnings": warnings})
+    told = {"later": [documents.later_part(one) for one in times if one.n], "warnings": warnings}
+    said = _said("shadow", asked, pairs, outcome, report, prepared.promises, broken, **told)
     return _published(said, session, outputs, directory.path)
 
 
@@ -160,8 +147,7 @@ def held_against(
         expected = answers[used[sample] % len(answers)] if answers else None
         pairs.append((key, expected, None if mine is None else mine.answer))
         used[sample] += 1
-    said = _said("reference", asked, pairs, prepared.promises, outcome, report, [])
-    said = said.model_copy(update={"reference": str(reference)})
+    said = _said("reference", asked, pairs, outcome, report, prepared.promises, reference=str(reference))
     return _published(said, session, outputs, directory.path)
 
 
@@ -189,46 +175,19 @@ def _check_alike(prepared: Prepared, path: Path) -> None:
 
 def unfit(scenario: Scenario) -> list[str]:
     """Why the queries of a load can't go to two endpoints at the same instant."""
-    said, found = f"{scenario.name}: a shadow gets each query when the primary does, and", list[str]()
-    one = scenario.mix[PRIMARY]
-    if not one.open_loop or kinds()[one.kind].one_query:
-        found.append(f"{said} with kind {one.kind} the answers decide when that is. Use kind server or replay")
-    if "session" in one.told_apart_by():
-        found.append(f"{said} a turn of a session waits for the answer before it. Use queries that stand alone")
-    if one.mode == "accuracy":
-        found.append(f"{scenario.name}: mode accuracy compares with references. Leave it out")
-    if one.cancel is not None:
-        found.append(f"{scenario.name}: cancel takes answers away that a shadow compares. Leave it out")
-    if scenario.keep != "all":
-        found.append(f"{scenario.name}: keep {scenario.keep} drops answers that a shadow compares. Leave it out")
-    if one.client is not None and one.client.hedge is not None and one.client.hedge.to is not None:
-        found.append(f"{scenario.name}: client.hedge.to would send the shadow's queries elsewhere. Leave it out")
-    return found
-
-
-def _scenario(wanted: Wanted, errors: list[str]) -> Document | None:
-    """The scenario with both arms, the second a copy of the first."""
-    try:
-        found = hold(wanted.scenario)
-    except HarnessFault as fault:
-        errors += fault.errors
-        return None
-    assert found is not None  # it has a name
-    arms = found.get("arms") or {PRIMARY: {}, SHADOW: {}}
-    if not isinstance(arms, dict) or set(arms) != {PRIMARY, SHADOW} or "mix" in found:
-        said = "a shadow is of one load, with the arms primary and shadow and no other. Call them so, without mix"
-        errors.append(f"{found.where}: {said}")
-        return None
-    for name, url, share in ((PRIMARY, wanted.url, "100%"), (SHADOW, wanted.shadow, "copy")):
-        arm = arms[name] if isinstance(arms[name], dict) else {}
-        target = {**(arm.get("target") or {}), **({"url": url} if url else {})}
-        if name == SHADOW and "url" not in target:
-            errors.append("--shadow: where is it? Give its URL, or arms: {shadow: {target: {url: ...}}}")
-        arms[name] = {**arm, **({"target": target} if target else {}), "share": share}
-    found["arms"], found["answers"] = {name: arms[name] for name in (PRIMARY, SHADOW)}, True
-    if wanted.rate is not None:
-        found["params"] = {**(found.get("params") or {}), "rate": wanted.rate}
-    return found
+    one, then = scenario.mix[PRIMARY], "a shadow gets each query when the primary does, and"
+    closed = not one.open_loop or kinds()[one.kind].one_query
+    elsewhere = one.client is not None and one.client.hedge is not None and one.client.hedge.to is not None
+    waits = "session" in one.told_apart_by()
+    wrong = {
+        f"{then} with kind {one.kind} the answers decide when that is. Use kind server or replay": closed,
+        f"{then} a turn of a session waits for the answer before it. Use queries that stand alone": waits,
+        "mode accuracy compares with references. Leave it out": one.mode == "accuracy",
+        "cancel takes answers away that a shadow compares. Leave it out": one.cancel is not None,
+        f"keep {scenario.keep} drops answers that a shadow compares. Leave it out": scenario.keep != "all",
+        "client.hedge.to would send the shadow's queries elsewhere. Leave it out": elsewhere,
+    }
+    return [f"{scenario.name}: {text}" for text, so in wrong.items() if so]
 
 
 def _paired(records: Records) -> tuple[Records, Records]:
@@ -247,42 +206,30 @@ def _of_shadow(outcome: Outcome) -> tuple[list[str], list[str]]:
     sealed = outcome.sealed
     rows = selected(sealed.records, (Condition("class", "=", (SHADOW,)),))
     checks = [one for one in assess(rows, sealed.classes[SHADOW]).checks if not one.ok]
-    broken = [one.detail for one in checks if one.cause != "endpoint" and one.name != "lag"]
-    return [f"of the shadow: {text}" for text in broken], [f"Of the shadow: {one.detail}" for one in checks]
+    spoilt = [one for one in checks if one.cause != "endpoint" and one.name != "lag"]
+    told = [[f"of the shadow: {one.detail}" for one in some] for some in (spoilt, checks)]
+    return told[0], told[1]
 
 
 def _said(
-    kind: Literal["shadow", "reference"],
-    asked: Question,
-    pairs: Sequence[Pair],
-    promises: Promises,
-    outcome: Outcome,
-    report: Report,
-    broken: Sequence[str],
-) -> documents.DriftReport:
+    kind: Literal["shadow", "reference"], asked: tuple[Comparator, Fraction], pairs: Sequence[Pair], outcome: Outcome,
+    report: Report, promises: Promises, broken: Sequence[str] = (), **more: Any,
+) -> documents.DriftReport:  # fmt: skip
     """What the answers show, and with the run's own verdict the outcome."""
-    found = drift([(one, other) for _, one, other in pairs], asked.how, asked.limit, promises.confidence)
-    told = documents.drift_part(found, asked.how.text, float(asked.limit), _examples(found, pairs))
-    own, alone = report.verdict.outcome, "the primary alone" if kind == "shadow" else "the run itself"
-    parts = ["INVALID" if broken else told.outcome, own]
-    word = "INTERRUPTED" if outcome.interrupted else max(parts, key=_WORSE.index)
+    (how, limit), own = asked, report.verdict.outcome
+    found = drift([(one, other) for _, one, other in pairs], how, limit, promises.confidence)
+    told = documents.drift_part(found, how.text, float(limit), _examples(found, pairs))
+    word: documents.Word = max(("INVALID" if broken else told.outcome, own), key=_WORSE.index)
+    if outcome.interrupted:
+        word = "INTERRUPTED"
     why = report.verdict.reasons if own != "PASS" else ["see report.html beside this one"]
-    reasons = [*broken, documents.said(told), *(f"{alone}: {own}, {text}" for text in why or [""])]
+    alone = "the primary alone" if kind == "shadow" else "the run itself"
     return documents.DriftReport(
-        name=str(outcome.sealed.scenario.get("name", "")),
-        kind=kind,
-        outcome=word,
-        reasons=reasons,
-        confidence=float(exact(promises.confidence)),
-        primary=own,
-        drift=told,
-        later=[],
-        warnings=[],
-        run=str(outcome.sealed.directory.path),
-        reference=None,
-        exit_code=int(ExitCode.INTERRUPTED if word == "INTERRUPTED" else OF_OUTCOME[word]),
-        plimsoll=package_version(),
-    )
+        name=str(outcome.sealed.scenario.get("name", "")), kind=kind, outcome=word, primary=own, drift=told,
+        reasons=[*broken, documents.said(told), *(f"{alone}: {own}, {text}" for text in why)],
+        confidence=float(exact(promises.confidence)), run=str(outcome.sealed.directory.path),
+        exit_code=int(OF_OUTCOME.get(word, ExitCode.INTERRUPTED)), plimsoll=package_version(), **more,
+    )  # fmt: skip
 
 
 def _examples(found: Drift, pairs: Sequence[Pair]) -> list[documents.ExamplePart]:

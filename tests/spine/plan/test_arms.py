@@ -143,7 +143,7 @@ def test_a_copy_sends_the_whole_plan_besides_and_no_objective_is_about_it() -> N
 
 
 def test_copies_alone_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="copies, all of them"):
+    with pytest.raises(ScenarioError, match="shares of 0 % together"):
         spec.parse({**LOAD, "arms": {"a": {"share": "copy"}, "b": {"share": "copy"}}})
 
 

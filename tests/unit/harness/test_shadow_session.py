@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from plimsoll.harness.run import mixture
-from plimsoll.harness.series.comparison.shadow_session import Question, _said
+from plimsoll.harness.series.comparison.shadow_session import _said
 from plimsoll.harness.verbs.cli import command_line
 from plimsoll.reports.documents import drift as documents
 from plimsoll.slo.comparison.drift import comparator, drift, later
@@ -60,7 +60,7 @@ def test_every_mistake_is_told_at_once_and_nothing_is_made(tmp_path: Path) -> No
         ({"mode": "accuracy"}, "mode accuracy compares with references"),
         ({"cancel": {"share": 0.1, "after": "1s"}}, "cancel takes answers away"),
         ({"client": {"hedge": {"after": "1s", "to": "http://127.0.0.1:7"}}}, "client.hedge.to would send"),
-        ({"arms": {"a": {"share": "50%"}, "b": {"share": "50%"}}}, "with the arms primary and shadow and no other"),
+        ({"arms": {"a": {"share": "50%"}, "b": {"share": "50%"}}}, "a shadow has the arms primary and shadow, and no"),
         ({"target": {"protocol": "null"}}, "the null protocol answers nothing"),
         ({"objectives": ["p99(ttft{arm=shadow}) <= 1s"]}, "arm is primary, and never shadow"),
     ],
@@ -85,6 +85,13 @@ def test_a_run_that_kept_no_answers_is_no_reference(tmp_path: Path) -> None:
     (said,) = errors(CliRunner().invoke(command_line("replay"), words))
     assert said.endswith("run kept no answers. Make it with --keep-answers")
     assert not (tmp_path / "o").exists()
+
+
+def test_how_to_compare_needs_something_to_compare_with(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "input_length": 5, "output_length": 5}\n')
+    words = ["replay", str(tmp_path / "trace.jsonl"), "--compare", "exact", "--out", str(tmp_path / "o")]
+    found = errors(CliRunner().invoke(command_line("replay"), words))
+    assert "--compare, --differs: only with --reference. Add it, or leave these out" in found
 
 
 def test_the_verdict_is_of_rows_whose_labels_know_no_copy() -> None:
@@ -122,8 +129,8 @@ def test_the_outcome_is_the_worst_of_drift_primary_and_generator(
         interrupted=interrupted, sealed=SimpleNamespace(directory=directory, scenario={"name": "chat"})
     )
     judged: Any = SimpleNamespace(verdict=SimpleNamespace(outcome=own, reasons=["too slow"]))
-    asked = Question(comparator("exact"), Fraction(1, 100))
-    said = _said("shadow", asked, pairs, Promises(), run, judged, broken)
+    asked = comparator("exact"), Fraction(1, 100)
+    said = _said("shadow", asked, pairs, run, judged, Promises(), broken)
     assert (said.outcome, said.exit_code, said.primary) == (outcome, code, own)
     assert said.reasons[: len(broken)] == broken
     assert any(text.startswith(f"the primary alone: {own}") for text in said.reasons)
