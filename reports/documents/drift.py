@@ -13,6 +13,7 @@ from plimsoll.reports.format import Renderers
 from plimsoll.reports.parts.parts import Number, Outcome, Result, Text, part
 from plimsoll.reports.wording import units
 from plimsoll.slo.comparison.drift import Drift, Later
+from plimsoll.slo.verdict.accuracy import Answer
 
 SCHEMA: Final = "plimsoll.drift/1"
 #: So much of an answer is shown, in characters.
@@ -90,9 +91,11 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}
 
 
-def shown(text: str | None) -> str:
-    """How an answer begins."""
-    return "..." if text is None else text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def shown(answer: Answer | None) -> str | None:
+    """How an answer begins; None: there is none."""
+    if answer is None or answer.text is None:
+        return None if answer is None else "..."
+    return answer.text if len(answer.text) <= _SHOWN else f"{answer.text[:_SHOWN]}..."
 
 
 def drift_part(found: Drift, comparator: str, limit: float, examples: Sequence[ExamplePart]) -> DriftPart:
@@ -118,28 +121,22 @@ def said(drift: DriftPart) -> str:
         f"{units.count(drift.differing)} of {units.count(drift.n)} answers differ, {units.percent(low, 3)} to "
         f"{units.percent(high, 3)}; {units.percent(drift.limit)} may"
     )
-    if drift.outcome != "INCONCLUSIVE":
-        return text
-    needed = drift.n_needed
-    return f"{text}. {units.count(needed)} answers would decide" if needed else f"{text}. No number would decide"
+    if drift.outcome == "INCONCLUSIVE":
+        text += (
+            f". {units.count(drift.n_needed)} answers would decide" if drift.n_needed else ". No number would decide"
+        )
+    return text
 
 
 def document(report: DriftReport) -> Document:
     """The whole comparison."""
-    first, *rest = report.reasons or [said(report.drift)]
+    first, *rest = report.reasons
     return Document(
-        kind="shadow" if report.kind == "shadow" else "reference",
-        word=report.outcome,
-        as_of=report.outcome,
-        name=report.name,
-        headline=first,
-        more=" ".join(rest),
-        lines=[(first, "bold"), *((text, "") for text in rest)],
-        blocks=[*_answers(report), *_later(report)],
-        card_last=True,
-        plimsoll=report.plimsoll,
+        kind=report.kind, word=report.outcome, as_of=report.outcome, name=report.name, headline=first,
+        more=" ".join(rest), lines=[(first, "bold"), *((text, "") for text in rest)],
+        blocks=[*_answers(report), *_later(report)], card_last=True, plimsoll=report.plimsoll,
         footer=f"Plimsoll {report.plimsoll}".strip() + f" · {report.schema_}",
-    )
+    )  # fmt: skip
 
 
 #: By the name that ``--format NAME=PATH`` says.

@@ -108,14 +108,9 @@ def shadow(
 
 
 def held_against(
-    load: Callable[..., Prepared],
-    reference: Path,
-    how: tuple[str, str],
-    formats: Sequence[str],
-    errors: list[str],
-    as_json: bool,
-    staff: Staff,
-) -> int:
+    load: Callable[..., Prepared], reference: Path, how: tuple[str, str], formats: Sequence[str], errors: list[str],
+    as_json: bool, staff: Staff,
+) -> int:  # fmt: skip
     """Send a load, hold its answers against those of the run directory ``reference``, publish. Returns the exit code.
 
     ``how``: as ``--compare`` and ``--differs`` say. Raises HarnessFault with every error, before anything is sent.
@@ -220,24 +215,25 @@ def _said(
     found = drift([(one, other) for _, one, other in pairs], how, limit, promises.confidence)
     told = documents.drift_part(found, how.text, float(limit), _examples(found, pairs))
     word: documents.Word = max(("INVALID" if broken else told.outcome, own), key=_WORSE.index)
-    if outcome.interrupted:
-        word = "INTERRUPTED"
     why = report.verdict.reasons if own != "PASS" else ["see report.html beside this one"]
     alone = "the primary alone" if kind == "shadow" else "the run itself"
+    reasons = [documents.said(told), *(f"{alone}: {own}, {text}" for text in why)]
+    if _WORSE.index(own) > _WORSE.index(told.outcome):
+        reasons = [*reasons[1:], reasons[0]]
+    if outcome.interrupted:
+        word, broken = "INTERRUPTED", ["stopped by the user before the end"]
     return documents.DriftReport(
-        name=str(outcome.sealed.scenario.get("name", "")), kind=kind, outcome=word, primary=own, drift=told,
-        reasons=[*broken, documents.said(told), *(f"{alone}: {own}, {text}" for text in why)],
-        confidence=float(exact(promises.confidence)), run=str(outcome.sealed.directory.path),
+        name=str(outcome.sealed.scenario.get("name", "")), kind=kind, outcome=word, reasons=[*broken, *reasons],
+        confidence=float(exact(promises.confidence)), primary=own, drift=told, run=str(outcome.sealed.directory.path),
         exit_code=int(OF_OUTCOME.get(word, ExitCode.INTERRUPTED)), plimsoll=package_version(), **more,
     )  # fmt: skip
 
 
 def _examples(found: Drift, pairs: Sequence[Pair]) -> list[documents.ExamplePart]:
-    def text(answer: Answer | None) -> str | None:
-        return None if answer is None else documents.shown(answer.text)
-
     return [
-        documents.ExamplePart(query_id=key[0], sample_ix=key[1], reference=text(one), answer=text(other))
+        documents.ExamplePart(
+            query_id=key[0], sample_ix=key[1], reference=documents.shown(one), answer=documents.shown(other)
+        )
         for key, one, other in (pairs[place] for place in found.places[:_EXAMPLES])
     ]
 

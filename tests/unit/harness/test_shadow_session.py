@@ -132,7 +132,13 @@ def test_the_outcome_is_the_worst_of_drift_primary_and_generator(
     asked = comparator("exact"), Fraction(1, 100)
     said = _said("shadow", asked, pairs, run, judged, Promises(), broken)
     assert (said.outcome, said.exit_code, said.primary) == (outcome, code, own)
-    assert said.reasons[: len(broken)] == broken
+    if interrupted:
+        assert said.reasons[0] == "stopped by the user before the end"
+    elif broken:
+        assert said.reasons[0] == broken[0]
+    else:  # what is worse comes first
+        worse = own == outcome != said.drift.outcome
+        assert said.reasons[0].startswith("the primary alone" if worse else f"{differing} of 400 answers differ")
     assert any(text.startswith(f"the primary alone: {own}") for text in said.reasons)
 
 
@@ -142,9 +148,10 @@ def report(**more: Any) -> documents.DriftReport:
         600, due_ns=np.arange(600), sent_ns=np.arange(600), done_ns=np.arange(600) + 1_000_000, status=0
     )
     found = drift(pairs, comparator("exact"), "0.01", "0.95")
-    shown = [documents.ExamplePart(query_id=0, sample_ix=0, reference=documents.shown("x" * 500), answer=None)]
+    shown = [documents.ExamplePart(query_id=0, sample_ix=0, reference=documents.shown(Answer("x" * 500)), answer=None)]
     given: dict[str, Any] = {
-        "name": "chat", "kind": "shadow", "outcome": "FAIL", "reasons": [], "confidence": 0.95, "primary": "PASS",
+        "name": "chat", "kind": "shadow", "outcome": "FAIL", "reasons": ["20 of 600 answers differ"],
+        "confidence": 0.95, "primary": "PASS",
         "drift": documents.drift_part(found, "exact", 0.01, shown), "warnings": ["Of the shadow: it was late"],
         "later": [documents.later_part(later("latency", times, times, "0.95"))], "run": "out", "reference": None,
         "exit_code": 1, **more,
@@ -163,4 +170,6 @@ def test_the_document_is_what_its_schema_says_and_every_format_says_it() -> None
         assert "lack the other answer" in page
         assert "Of the shadow: it was late" in page
         assert "x" * 200 not in page
+    assert "nothing is paired" in documents.FORMATS["markdown"](report(later=[])).decode()
+    assert documents.said(made.drift).startswith("20 of 600 answers differ")
     assert "Times" not in documents.FORMATS["markdown"](report(kind="reference")).decode()
