@@ -248,8 +248,13 @@ def gather(
     import pyarrow as pa
 
     found = dict(_lines(segments))
-    query = np.repeat(plan.query_id, np.diff(plan.offsets)).tolist()
-    place, payload = plan.sample_ix.tolist(), plan.payload_ix.tolist()
+    sizes = np.diff(plan.offsets)
+    query, place, payload = np.repeat(plan.query_id, sizes).tolist(), plan.sample_ix.tolist(), plan.payload_ix.tolist()
+    if plan.cyclic:  # its list begins again and again: a row for each answer
+        n = len(sizes)
+        keys = [(q, at) for q, at in sorted(found) if q >= 0 and 0 <= at < sizes[q % n]]
+        query, place = [q for q, _ in keys], [at for _, at in keys]
+        payload = [int(plan.payload_ix[plan.offsets[q % n] + at]) for q, at in keys]
     kept = [found.get(key, {}) for key in zip(query, place, strict=True)]
     data = [base64.b64decode(one["data"]) if "data" in one else None for one in kept]
     table = pa.table(
