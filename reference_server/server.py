@@ -147,6 +147,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             service=config.service,
             queue_limit=config.queue_limit,
             late_ns=service.faults.late_ns,
+            rewords=service.faults.rewords,
             batches=batches,
         )
         service.levers.attach(slots_lever(service.scripted, service.faults))

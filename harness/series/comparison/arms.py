@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from plimsoll.documents.text import plain
 from plimsoll.scenarios.scenario import TargetSection
+from plimsoll.scenarios.text.document import Document
 from plimsoll.scenarios.text.fields import STRICT, FileName
 from plimsoll.scenarios.text.problems import Place, problems
 
@@ -131,6 +132,27 @@ def _as_of_a_target(**given: Any) -> None:
         TargetSection.model_validate(given)
     except ValidationError as error:
         raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
+
+
+def in_one_run(
+    found: Document, of: str, urls: Mapping[str, str | None], shares: Mapping[str, Any], errors: list[str]
+) -> bool:
+    """Give a scenario these arms with their shares, the last of which names a URL; ``of``: for what. False, and an
+    error, where it has others.
+    """
+    arms = found.get("arms") or {name: {} for name in urls}
+    if not isinstance(arms, dict) or set(arms) != set(urls):
+        errors.append(f"{found.where}: arms: a {of} has the arms {' and '.join(urls)}, and no other. Call them so")
+        return False
+    for name, url in urls.items():
+        arm = arms[name] if isinstance(arms[name], dict) else {}
+        target = {**(arm.get("target") or {}), **({"url": url} if url else {})}
+        if name == of and "url" not in target:
+            at = f"arms: {{{of}: {{target: {{url: ...}}}}}}"
+            errors.append(f"--{of}: where is it? Give its URL, or {at} in the scenario")
+        arms[name] = {**arm, **({"target": target} if target else {}), "share": shares[name]}
+    found["arms"] = {name: arms[name] for name in urls}
+    return True
 
 
 def read_arms(texts: Sequence[str]) -> tuple[tuple[Arm, ...], list[str]]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator import outputs
-from plimsoll.harness.generator.outputs import OutputLog, gather, read_answer, scores_of
+from plimsoll.harness.generator.outputs import OutputLog, answers_of, gather, read_answer, scores_of
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.wire import pointer
 from plimsoll.scenarios.scenario import parse
@@ -253,6 +253,26 @@ def test_damaged_outputs_are_told(tmp_path: Path) -> None:
     (tmp_path / outputs.FILE).write_bytes(b"nonsense")
     with pytest.raises(HarnessFault, match=r"outputs\.parquet: damaged"):
         scores_of(tmp_path)
+
+
+def test_a_closed_loop_keeps_the_answers_of_every_lap(tmp_path: Path) -> None:
+    segments = tmp_path / "segments"
+    segments.mkdir()
+    plan = parse({"kind": "concurrency", "source": {"kind": "synthetic_text", "count": 3}}, "f").build(3)
+    n = plan.n_queries
+    log = OutputLog(segments, 0, {})
+    for query_id in (0, n + 1, 2 * n):
+        log.after(lambda exchange: None)(over(json.dumps({"text": f"said {query_id}"}).encode(), query_id=query_id))
+    log.close()
+    gather(segments, plan, "run", None, False)(tmp_path)
+    kept = answers_of(tmp_path)
+    assert kept is not None
+    assert [(one.key, one.answer and one.answer.text) for one in kept] == [
+        ((query_id, 0), f"said {query_id}") for query_id in (0, n + 1, 2 * n)
+    ]
+    assert [one.sample for one in kept] == [int(plan.payload_ix[row]) for row in (0, 1, 0)]
+    assert answers_of(segments) is None, "no file, no answers"
+    assert scores_of(tmp_path) is None, "answers without references have no score"
 
 
 def test_tensors_survive_the_file(tmp_path: Path) -> None:
