@@ -29,7 +29,8 @@ $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/*/*/*.[ch
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Official clients that prove the bundled server, in an environment of their own: tritonclient needs protobuf < 7, we more.
+# Official clients that prove the bundled server, and Perfetto's processor, which reads our timelines, in an environment of
+# their own: tritonclient needs protobuf < 7, we more.
 $(PEERS): requirements-peers.lock
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-peers.lock

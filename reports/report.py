@@ -36,6 +36,7 @@ from plimsoll.reports.sections.events import EventPart, PhasePart, phases_part
 from plimsoll.reports.sections.failures import Failures
 from plimsoll.reports.sections.hops import Hops
 from plimsoll.reports.sections.loadgen import Mlperf
+from plimsoll.reports.sections.overload import OverloadPart
 from plimsoll.reports.sections.peers import Peer
 from plimsoll.reports.sections.prefix_cache import PrefixCache
 from plimsoll.reports.sections.recorded import Recorded
@@ -120,6 +121,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     )
     events: list[EventPart] | None = Field(default=None, description="what happened during it; absent: nothing was to")
     phases: list[PhasePart] | None = Field(default=None, description="its parts in order; absent: it was not divided")
+    overload: OverloadPart | None = Field(
+        default=None, description="goodput by phase; absent: nobody asked what it retained"
+    )
     sections: dict[str, Any] = Field(
         default_factory=dict,
         description="what sections of outside packages say, by their names; absent: there are none",
@@ -133,8 +137,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
         optional = (
-            "agents", "by", "client", "events", "hops", "phases", "prefix_cache", "recorded", "server", "sessions",
-            "sections",
+            "agents", "by", "client", "events", "hops", "overload", "phases", "prefix_cache", "recorded", "server",
+            "sessions", "sections",
         )  # fmt: skip
         absent: dict[str, Any] = {name: True for name in optional if not getattr(self, name)}
         if self.charts.timeline is not None and self.charts.timeline.good_per_s is None:

@@ -30,7 +30,7 @@ from plimsoll.slo.statistics.share import Course
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.mixed import assess_run
 from plimsoll.slo.validity.validity import Validity
-from plimsoll.slo.verdict import on_server, recovery
+from plimsoll.slo.verdict import on_server, overload, recovery
 from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
 from plimsoll.slo.verdict.counts import Counts, Speech, count, speech
 from plimsoll.slo.verdict.hops import Budget, spent_of
@@ -90,8 +90,9 @@ def judge(
     objectives, compared = split(promises.objectives, scores)
     objectives, observed = on_server.split(objectives, side)
     objectives, spells = recovery.split(objectives, moments)
+    objectives, beside = overload.split(objectives)
     slos, confidence = promises.slos, promises.confidence
-    wholes: list[WholePromise] = [*slos, *compared, *observed, *spells]
+    wholes: list[WholePromise] = [*slos, *compared, *observed, *spells, *beside]
     limits = [*objectives, *(limit for one in wholes for limit in one.limits)]
     promised = bool(wholes) or any(one.scope == "run" for one in objectives)
     validity = assess_run(records, facts, classes, limits, judged=promised, merged=merged)

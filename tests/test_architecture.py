@@ -37,6 +37,7 @@ OWNERS = {
     "jinja2": {"reports/formats", "harness/protocols/_http/body_template.py"},
     "aiohttp": {
         "harness/live/server.py",
+        "harness/series/rollout.py",
         "reference_server/http_server.py",
         "reference_server/dialects",
         "reference_server/fleet.py",
@@ -189,10 +190,10 @@ MAX_FILES_IN_A_ROOT, MAX_FILES_IN_A_ROOM = 12, 25
 BUDGETS = {
     "plimsoll/documents": (381, 2),
     "scenarios": (11335, 72),
-    "slo": (26905, 164),
-    "reports": (16412, 73),
-    "harness": (49520, 199),
-    "reference_server": (17739, 77),
+    "slo": (27077, 165),
+    "reports": (16564, 74),
+    "harness": (50186, 201),
+    "reference_server": (17743, 77),
 }
 
 JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}

@@ -1,11 +1,13 @@
 """A second reader of Chrome trace events: into SQLite, in the tables and with the rules of Perfetto's importer of them
 (one stack of open slices a thread, counters named by event and key, flows between the slices that are open), so that
-tests can ask in SQL. It refuses what that importer drops or counts as an error.
+tests can ask in SQL. It refuses what that importer drops or counts as an error. tests/e2e/test_perfetto_itself.py holds
+it against the processor of Perfetto's page, which is too slow for every example.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from decimal import Decimal
 from typing import Any
@@ -19,7 +21,7 @@ create table args (slice_id integer, key text, value);
 create table counter (ts integer, name text, value real);
 create table flow (id integer, slice_out integer, slice_in integer);
 """
-_PHASES = {"B": "begin", "E": "end", "C": "counter", "s": "out", "f": "in"}
+_PHASES = {"B": "begin", "E": "end", "C": "counter", "s": "out", "f": "in", "i": "instant"}
 
 
 def read(data: bytes) -> sqlite3.Connection:
@@ -27,6 +29,7 @@ def read(data: bytes) -> sqlite3.Connection:
     text = data.decode()
     assert text.index('"traceEvents"') < text.index('"otherData"')  # a reader in pieces stops at a key it doesn't know
     assert "\\u" not in text.split('"otherData"')[0]  # nor does it read such escapes
+    assert not re.search(r'(?<!\\)(\\\\)+"', text)  # a closing quote after a backslash is none to it
     document = json.loads(text, parse_float=Decimal)
     assert document.keys() == {"traceEvents", "otherData"}
     db = sqlite3.connect(":memory:")
@@ -54,6 +57,7 @@ class _Reader:
         self._db = db
         self._open: dict[int, list[int]] = {}
         self._flows: dict[int, int] = {}
+        self._instants: list[tuple[int, int]] = []
         self._ids = 0
 
     def play(self, events: list[dict[str, Any]]) -> None:
@@ -73,6 +77,14 @@ class _Reader:
     def _on_end(self, event: dict[str, Any], at: int) -> None:
         assert self._open.get(event["tid"]), "an end without a slice"
         self._db.execute("update slice set dur = ? - ts where id = ?", (at, self._open[event["tid"]].pop()))
+
+    def _on_instant(self, event: dict[str, Any], at: int) -> None:
+        assert event["s"] == "g"  # on a track of its own
+        self._instants = [one for one in self._instants if one[0] == at]  # those at the same time stand in each other
+        self._ids += 1
+        row = (self._ids, at, 0, event["name"], len(self._instants), self._instants[-1][1] if self._instants else None)
+        self._db.execute("insert into slice (id, ts, dur, name, depth, parent_id) values (?,?,?,?,?,?)", row)
+        self._instants.append((at, self._ids))
 
     def _on_counter(self, event: dict[str, Any], at: int) -> None:
         for key, value in event["args"].items():

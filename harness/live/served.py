@@ -83,13 +83,13 @@ class Following:
         self._held = {name: _kept(some, floor) for name, some in found.items()}
 
     def _new(self, course: Course) -> Iterator[Said]:
-        counted = course.kind != "gauge"
-        since = self._ends_ns.get(course.name, self._until_ns) if counted else self._until_ns
+        counted, windows = course.kind == "counter", course.kind != "gauge"
+        since = self._ends_ns.get(course.name, self._until_ns) if windows else self._until_ns
         new = course.end_ns > since if since is not None else np.arange(len(course.end_ns)) >= counted
         for place in np.flatnonzero(new).tolist():
             seconds = float(course.seconds[place]) if counted else 0.0
             yield Said(course.name, int(course.end_ns[place]), float(course.values[place]), seconds)
-        if counted and len(course.end_ns):
+        if windows and len(course.end_ns):
             self._ends_ns[course.name] = int(course.end_ns[-1])
 
     def _tracks(self, blocks: list[Block]) -> Iterator[Track]:

@@ -484,7 +484,7 @@ def read(name: str | None, flags: Mapping[str, Any], asked: Asked, guesses: Gues
         promises, problems = check_promised(scenario, name, flags, asked, promises)
         errors += problems
     if not errors and not promises.slos and not any(one.scope == "run" for one in promises.objectives):
-        errors.append("nothing is promised, so there is nothing to plan for. Add --slo 'p99(ttft) <= 200ms'")
+        errors.append("nothing is promised, so there is nothing to judge. Add --slo 'p99(ttft) <= 200ms'")
     if errors or scenario is None:
         raise HarnessFault(list(dict.fromkeys(errors)))
     return Question(scenario, promises, assumptions)

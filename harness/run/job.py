@@ -596,13 +596,13 @@ def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | No
     return ("--model", model, *voice, *(("--grpc-port", "0") if protocol.grpc else ()))
 
 
-def default_out(name: str) -> Path:
-    """A folder of its own below ``runs``."""
+def default_out(name: str, below: Path = Path("runs")) -> Path:
+    """A folder of its own ``below``."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "run"
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    path = Path("runs") / f"{safe}-{stamp}"
+    path = below / f"{safe}-{stamp}"
     number = 2
     while path.exists():
-        path = Path("runs") / f"{safe}-{stamp}-{number}"
+        path = below / f"{safe}-{stamp}-{number}"
         number += 1
     return path

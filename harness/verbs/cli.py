@@ -32,10 +32,10 @@ VERBS = {
     **dict.fromkeys(("gate", "report"), "gate"),
     **dict.fromkeys(("compare", "bakeoff", "canary"), "compare"),
     "search": "search",
-    **dict.fromkeys(("sweep", "capacity"), "sweep"),
+    **dict.fromkeys(("sweep", "capacity", "overload"), "sweep"),
     "coldstart": "coldstart",
     "slo": "slo",
-    **dict.fromkeys(("serve", "readiness"), "serve"),
+    **dict.fromkeys(("serve", "readiness", "hook"), "serve"),
     **dict.fromkeys(("calibrate", "metrics"), "calibrate"),
     "scenarios": "scenarios",
 }

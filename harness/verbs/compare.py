@@ -95,6 +95,7 @@ def compare(
     ] = None,
     format: ComparisonFormat = None,
     json_: Json = False,
+    exit_map: flags.ExitMap = None,
 ) -> None:
     """Compare runs with a base, run by run, and exit by the outcome: 0 no regression, 1 regression, 3 can't tell, 4
     invalid.
@@ -136,9 +137,9 @@ def compare(
     session = Session(out, format or [], resume, json_, staff, [*errors, *problems])
     wanted = Wanted(made, session, save_baseline, aa)
     if interleave is None:
-        raise typer.Exit(of_runs(runs or [], wanted))
+        raise flags.leave(of_runs(runs or [], wanted), exit_map)
     times = 5 if repeats is None else repeats
-    raise typer.Exit(of_interleaved(interleave, load, asked, arm or [], times, cooldown or "2s", wanted))
+    raise flags.leave(of_interleaved(interleave, load, asked, arm or [], times, cooldown or "2s", wanted), exit_map)
 
 
 def bakeoff(
@@ -230,6 +231,7 @@ def canary(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory, with canary.json.")] = None,
     format: Formats = None,
     json_: Json = False,
+    exit_map: flags.ExitMap = None,
 ) -> None:
     """Deal one load to two endpoints by lot and decide as it goes on: promote (exit 0), abort (1) or can't tell (3).
 
@@ -263,4 +265,4 @@ def canary(
         Asked(slo or [], confidence=confidence),
         commands,
     )
-    raise typer.Exit(decide(wanted, Session(out, format or [], False, json_, staff, errors)))
+    raise flags.leave(decide(wanted, Session(out, format or [], False, json_, staff, errors)), exit_map)

@@ -247,6 +247,43 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out ho
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]
 
 
+def exit_map(text: str) -> dict[int, int]:
+    """``3=0,4=1``, ``argo`` (both 1: nothing is promoted without evidence) or ``argo:3=0``: code -> code to leave with.
+
+    Only where no verdict was reached another code may be chosen; a FAIL stays one. Raises BadParameter.
+    """
+    argo = re.match("argo(:|$)", text)
+    found: dict[int, int] = {}
+    pairs = text[argo.end() :] if argo else text
+    for pair in pairs.split(",") if pairs or not argo else ():
+        said = re.fullmatch(r"\s*([34])=([0-9]{1,3})\s*", pair)
+        if said is None or int(said[2]) > 255 or int(said[1]) in found:
+            raise BadParameter(
+                "not argo, argo:3=0 or 3=0,4=1, of 3 (INCONCLUSIVE) and 4 (INVALID), each once, and 0 to 255"
+            )
+        found[int(said[1])] = int(said[2])
+    return {3: 1, 4: 1, **found} if argo else found
+
+
+ExitMap = Annotated[
+    dict[int, int] | None,
+    typer.Option(
+        "--exit-map",
+        metavar="argo|3=C,4=C",
+        parser=exit_map,
+        help="Leave with C instead of 3 (INCONCLUSIVE) or 4 (INVALID). argo: with 1; argo:3=0 changes one.",
+    ),
+]
+
+
+def leave(code: int, mapped: Mapping[int, int] | None) -> typer.Exit:
+    """The end of the process, by ``--exit-map``; where that changes the code, stderr says so."""
+    left = (mapped or {}).get(code, code)
+    if left != code:
+        typer.echo(f"exit code {left} by --exit-map; the verdict's own is {code}", err=True)
+    return typer.Exit(left)
+
+
 @contextmanager
 def errors_too(as_json: bool) -> Iterator[None]:
     """What is wrong goes to stdout as JSON as well, where JSON was asked for: a program reads no stderr."""
@@ -402,7 +439,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "keep",
             ),
         ),
-        "More about objectives": ("goodput", "confidence", "production_rate"),
+        "More about objectives": ("goodput", "confidence", "production_rate", "exit_map"),
         "Connection": (
             *("timeout", "connect_timeout", "header", "api_key_file", "option", "pace", "ca_file", "insecure"),
         ),

@@ -14,6 +14,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs.flags import (
     By,
     Confidence,
+    ExitMap,
     FormatOption,
     Goodput,
     Json,
@@ -21,6 +22,7 @@ from plimsoll.harness.verbs.flags import (
     ProductionRate,
     Quiet,
     Slo,
+    leave,
 )
 
 if TYPE_CHECKING:
@@ -38,12 +40,13 @@ def gate(
     format: FormatOption = None,
     json_: Json = False,
     quiet: Quiet = False,
+    exit_map: ExitMap = None,
 ) -> None:
     """Judge a run again, against these objectives or its own, and exit by the verdict. Sends nothing."""
     from plimsoll.harness.run.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
-    raise typer.Exit(_judge_again(run_dir, asked, format or [], json_, quiet=quiet))
+    raise leave(_judge_again(run_dir, asked, format or [], json_, quiet=quiet), exit_map)
 
 
 def report(

@@ -123,6 +123,7 @@ def run(
     format: FormatOption = None,
     json_: Json = False,
     quiet: Quiet = False,
+    exit_map: shared.ExitMap = None,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
     from plimsoll.harness.process.writing import one_on_stdout
@@ -155,7 +156,7 @@ def run(
         from plimsoll.harness.distributed.left import check
 
         check(prepared)
-    raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
+    raise shared.leave(run_job(prepared, as_json=json_, quiet=quiet, staff=staff), exit_map)
 
 
 def replay(

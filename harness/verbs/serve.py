@@ -1,4 +1,4 @@
-"""``plimsoll serve`` and ``plimsoll readiness``: an endpoint to try things on, and one to wait for."""
+"""``plimsoll serve``, ``readiness``, ``hook``: an endpoint to try things on, one to wait for, one for controllers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs import flags as shared
 from plimsoll.harness.verbs.flags import Json
 
 
@@ -149,3 +151,31 @@ def readiness(
     else:
         how = f"{found.route} says so" if found.route else "it accepted a connection"
         typer.echo(f"{url} is ready after {found.seconds:.2f} s: {how}")
+
+
+def hook(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="What load, with objectives; a file, or a library scenario.")
+    ],
+    url: shared.Url = None,
+    slo: shared.Slo = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8080,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY,...", help="What a call may set: url, model, rate, concurrency, duration, queries."),
+    ] = None,
+    token_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The variable with the token that calls must bring.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run directories.")] = Path("runs"),
+    exit_map: shared.ExitMap = None,
+) -> None:
+    """Run the scenario whenever a rollout controller asks, and answer by the verdict: Flagger's webhooks at /flagger,
+    Argo Rollouts' web metrics at /argo. Until Ctrl-C.
+    """
+    from plimsoll.harness.live.place import Place
+    from plimsoll.harness.series.rollout import answer
+
+    place = Place(host, port)
+    raise typer.Exit(answer(scenario, url, slo or [], allow or [], token_env, place, out, exit_map or {}))

@@ -1,5 +1,5 @@
 """``plimsoll sweep``: a grid of loads and settings, and the curves through its points. ``plimsoll capacity``: how many
-replicas a load takes by such curves, and what they cost.
+replicas a load takes by such curves, and what they cost. ``plimsoll overload``: what more than it can do makes of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from plimsoll.harness.verbs import flags as shared
-from plimsoll.harness.verbs.flags import Confidence, Formats, Goodput, Json, PresetOption, Slo, SweepFormat
+from plimsoll.harness.verbs.flags import (
+    Confidence,
+    FormatOption,
+    Formats,
+    Goodput,
+    Json,
+    PresetOption,
+    Slo,
+    SweepFormat,
+)
 
 
 def sweep(
@@ -153,3 +162,60 @@ def capacity(
     )
     plan.check(asked, errors)
     raise typer.Exit(plan.plan(folder, asked, outputs, shlex.join(sys.argv), as_json=json_))
+
+
+def overload(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A scenario file of kind server or of a mix, or a library one.")
+    ],
+    line: Annotated[
+        float | None, typer.Option(metavar="RATE", help="The line, per second. Default: it is searched for first.")
+    ] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="A folder of `plimsoll search` that found the line.")
+    ] = None,
+    steps: Annotated[
+        str, typer.Option(metavar="X,X,...", help="The load, as multiples of the line; then the first one again.")
+    ] = "0.5,1,1.5,2,3",
+    step_time: Annotated[str, typer.Option(metavar="D", help="How long each step lasts.")] = "20s",
+    after: Annotated[str, typer.Option(metavar="D", help="How long the first load is sent again at the end.")] = "60s",
+    slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    url: shared.Url = None,
+    protocol: shared.Protocol = None,
+    model: shared.Model = None,
+    seed: shared.Seed = None,
+    workers: shared.Workers = None,
+    warmup: shared.Warmup = None,
+    timeout: shared.Timeout = None,
+    header: shared.Header = None,
+    api_key_env: shared.ApiKeyEnv = None,
+    option: shared.ProtocolOption = None,
+    ca_file: shared.CaFile = None,
+    insecure: shared.Insecure = False,
+    live: shared.Live = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the search and the run.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the search that --out holds.")] = False,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Send more than the endpoint can do, step by step, then less: how much it still does, and does it come back?"""
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.series.search.overload_session import Wanted
+    from plimsoll.harness.series.search.overload_session import overload as go
+    from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
+
+    load: dict[str, Any] = {
+        "url": url, "protocol": protocol, "model": model, "seed": seed, "workers": workers, "warmup": warmup,
+        "timeout": timeout, "api_key_env": api_key_env, "ca_file": ca_file, "tls_verify": False if insecure else None,
+        "headers": pairs(header or [], ":", "--header") or None,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    given = {key: value for key, value in load.items() if value is not None}
+    asked = Asked(slo or [], goodput, preset or [], confidence)
+    staff, errors = staff_of(live, None, None, None, None)
+    wanted = Wanted(scenario, line, from_, steps, step_time, after, given, asked)
+    raise typer.Exit(go(wanted, Session(out, format or [], resume, json_, staff, errors)))

@@ -193,7 +193,7 @@ class _Drawing:
             if took > end - start:
                 break
             if took:
-                found += _pair(f"server: {public_text(name)[:_TEXT]}", start, start + took, pid, lane)
+                found += _pair(f"server: {_shown(public_text(name))}", start, start + took, pid, lane)
             start += took
         return found
 
@@ -204,8 +204,7 @@ class _Drawing:
         if self._traces is not None:
             facts["trace_id"] = self._traces.header(query, sample, False)[3:35].decode()
         if row["error"] >= 0:
-            text = public_text(self._records.errors[row["error"]])[:_TEXT]
-            facts["error"] = "".join(letter if letter.isprintable() else " " for letter in text)
+            facts["error"] = _shown(public_text(self._records.errors[row["error"]]))
         return facts
 
 
@@ -294,7 +293,15 @@ def _happened(report: Report) -> Iterator[Event]:
         told += [(one.begun_ns, one.name)] * (one.begun_ns >= 0)
         told += [(one.ended_ns, f"{one.name}: {one.fault or 'done'}")] * (one.ended_ns > one.begun_ns)
     for at, name in sorted(told):
-        yield {"ts": at / 1000, "ph": "i", "s": "g", "pid": RUN, "tid": RUN, "name": name[:_TEXT]}
+        yield {"ts": at / 1000, "ph": "i", "s": "g", "pid": RUN, "tid": RUN, "name": _shown(name)}
+
+
+def _shown(text: str) -> str:
+    """A part of it that can be printed. A space follows a last backslash: Perfetto would take the text's closing quote
+    for one that is escaped, and refuse the whole file.
+    """
+    text = "".join(letter if letter.isprintable() else " " for letter in text[:_TEXT])
+    return f"{text} " if text.endswith("\\") else text
 
 
 def _begin(name: str, at: int, pid: int, lane: int, **more: Any) -> Event:

@@ -297,11 +297,9 @@ class Canary:
         alone = part / (len(steps) * len(self.question.quantities))
         arms = [_between(one, self.begin_ns, cut_ns) for one in (base, canary)]
         final, ends = self._step == len(steps) - 1, self._look == LOOKS - 1
-        pairs = [_pair(one, arms, self.question.limits) for one in self.question.quantities]
-        weighed = [
-            _weigh(pair, one, tolerance, (alone, part))
-            for pair, one, tolerance in zip(pairs, self.question.quantities, self.question.tolerances, strict=True)
-        ]
+        asked, weighed = zip(self.question.quantities, self.question.tolerances, strict=True), []
+        for one, tolerance in asked:
+            weighed.append(_weigh(_pair(one, tolerance, arms, self.question.limits), one, tolerance, (alone, part)))
         self.last[self._step :] = [Look(self._step, self._look, cut_ns, tuple(weighed))]
         if any(one.outcome == "worse" for one in weighed):
             self.outcome = "ABORT"
@@ -326,7 +324,7 @@ def stands(found: Canary, base: Records, canary: Records) -> bool:
     arms = [_between(one, question.compared[look.step].begin_ns, look.cut_ns) for one in (base, canary)]
     words = []
     for one in look.weighed:
-        made = _pair(one.quantity, arms, question.limits)
+        made = _pair(one.quantity, one.tolerance, arms, question.limits)
         sides = (replace(made.base, memory=one.pair.base.memory), replace(made.canary, memory=one.pair.canary.memory))
         words.append(_weigh(Pair(*sides, made.quantile), one.quantity, one.tolerance, one.alphas).outcome)
     return "worse" in words if found.outcome == "ABORT" else all(word == "fine" for word in words)
@@ -337,7 +335,16 @@ def _between(records: Records, begin_ns: int, cut_ns: int) -> Records:
     return records.select(np.flatnonzero(records.in_measure & (due >= begin_ns) & (due < cut_ns)))
 
 
-def _pair(one: Quantity, arms: Sequence[Records], limits_: Sequence[Objective]) -> Pair:
+def remembered(values: FloatArray, by: float, in_flight: float = 0.0) -> Memory:
+    """Memory of what is compared with a tolerance ``by``, in order of time: about their middle, values a quarter of the
+    tolerance apart are the same. A host's drift by a per mille would be a memory of minutes, and can break no limit.
+    """
+    middle = float(np.median(values)) if len(values) else 0.0
+    steps = np.round((values - middle) / (by / 4)) if math.isfinite(middle) and by > 0 else values
+    return of_ranks(ranks(steps), in_flight)
+
+
+def _pair(one: Quantity, tolerance: float, arms: Sequence[Records], limits_: Sequence[Objective]) -> Pair:
     sides = []
     for records in arms:
         due = records["due_ns"]
@@ -352,7 +359,11 @@ def _pair(one: Quantity, arms: Sequence[Records], limits_: Sequence[Objective]) 
             seen, row = np.asarray(measured.values), measured.row
             values = worse(seen, one)
         order = np.argsort(due[row], kind="stable")
-        memory = of_ranks(ranks(seen[order]), share.course(records).in_flight)
+        flying = share.course(records).in_flight
+        if one.quantile is None:
+            memory = of_ranks(ranks(seen[order]), flying)
+        else:
+            memory = remembered(values[order], abs(limits(one, tolerance)[0]), flying)
         sides.append(Side(values[order], due[row][order], memory))
     least = None if one.quantile is None else float(one.quantile if one.better == "lower" else 1 - one.quantile)
     return Pair(sides[0], sides[1], least)

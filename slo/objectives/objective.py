@@ -11,6 +11,8 @@
                | ratio                                  of good, error, refused or retried requests, of
                                                         degraded answers, of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
+               | retained                               of good: what a phase got done per second, of the best one's
+               | fairness                               of good: the share of the class served worst, of the best's
                | max | mean | min | rate | slope        of what the server says of itself: server.queue,
                                                         host.rss, gpu.power (rate: of its counters; slope: how fast
                                                         host.rss, gpu.memory or server.queue grows)
@@ -82,6 +84,9 @@ ACCURACY_SHARES = ("exact_match", "top1")
 
 #: Statistics that are times of the run, in which another objective was not kept.
 SPELLS = ("recovered", "time_out_of")
+
+#: Statistics that hold good requests of some rows against those of others, and the label that tells them apart.
+BESIDE: Mapping[str, str] = MappingProxyType({"retained": selector.PHASE, "fairness": "class"})
 
 #: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad
 #: request.
@@ -178,7 +183,8 @@ class Objective:
         if self.of is not None:
             return self.of.labels
         named = [one.label for one in self.where if one.operator]
-        return tuple(dict.fromkeys([*named, *([self.each[1]] if self.each else [])]))
+        beside = BESIDE.get(self.statistic or "", "")
+        return tuple(dict.fromkeys([*named, *([beside] if beside else []), *([self.each[1]] if self.each else [])]))
 
     @property
     def of_server(self) -> bool:
@@ -194,7 +200,7 @@ class Objective:
     @property
     def of_all(self) -> bool:
         """It is about all rows, as one."""
-        return not self.where and self.each is None and self.of is None
+        return not self.where and self.each is None and self.of is None and self.statistic not in BESIDE
 
     @property
     def worst(self) -> bool:
@@ -295,6 +301,9 @@ def _build(found: re.Match[str]) -> Objective:
     )
     if asked.of_server and (asked.where or asked.each):
         raise ObjectiveError(f"the server does not tell our requests apart; write {statistic}({name}) for all of them")
+    of_phase = any(one.label == selector.PHASE and one.operator == "=" for one in asked.where)
+    if statistic in BESIDE and (asked.each or (statistic == "retained" and not of_phase)):
+        raise ObjectiveError(f"{statistic} is of a phase by its name; write {statistic}(good{{phase=NAME}}) >= 80%")
     _direction(asked, better, indicator)
     if found["period"]:
         asked = replace(asked, period=_period(asked, found["period"]))
@@ -338,6 +347,10 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
         if name not in RATES:
             raise ObjectiveError(f"rate({name}) is not known; rate is of {', '.join(RATES)}")
         return None, "per_s", "higher"
+    if statistic in BESIDE:
+        if name != "good":
+            raise ObjectiveError(f"{statistic} is of good requests; write {statistic}(good) >= 80%")
+        return None, "ratio", "higher"
     if statistic == "accuracy":
         if name not in ACCURACIES:
             raise ObjectiveError(f"accuracy({name}) is not known; accuracy is of {', '.join(ACCURACIES)}")
@@ -346,7 +359,8 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
         raise ObjectiveError("good takes ratio or rate; write ratio(good) >= 99.5% or rate(good) >= 40/s")
     if statistic and not (statistic in ("mean", "max", "min") or re.fullmatch(r"p[0-9.]+", statistic)):
         raise ObjectiveError(
-            f"statistic {statistic} is not known; choose p99 (any percentile), mean, max, min, ratio, rate"
+            f"statistic {statistic} is not known; choose p99 (any percentile), mean, max, min, ratio, rate, "
+            "retained, fairness"
         )
     if name not in known:
         raise ObjectiveError(f"indicator {name} is not known; {one_of(name, known)}")

@@ -65,7 +65,7 @@ class Course:
         return found
 
     @property
-    def mean(self) -> float:
+    def average(self) -> float:
         """Of what is known, by weight; however sums are rounded, between the least value and the greatest."""
         values, weights = self.values[self.known], self.weights[self.known]
         if not weights.sum():

@@ -153,7 +153,7 @@ def _first_token(course: Course | None, records: Records) -> FirstToken | None:
         return None
     if int(course.weights[course.known].sum()) != int(there.sum()):
         return None
-    return FirstToken(course.mean, float((first - sent)[there].mean()))
+    return FirstToken(course.average, float((first - sent)[there].mean()))
 
 
 def _absent(engine: Engine, reading: Reading) -> str:
@@ -244,4 +244,4 @@ def summary(course: Course) -> dict[str, float | None]:
         seconds, total, wide = float(spans.sum()), float(values.sum()), spans >= max(np.median(spans) / 2, 1e-9)
         most = float((values[wide] / spans[wide]).max()) if wide.any() else None
         return {"total": total, "per_s": total / seconds if seconds > 0 else None, "max": most}
-    return {"mean": course.mean, "min": float(values.min()), "max": float(values.max())}
+    return {"mean": course.average, "min": float(values.min()), "max": float(values.max())}

@@ -117,7 +117,7 @@ def _statistic(objective: Objective, course: Course) -> tuple[float, float, floa
     if objective.statistic == "min":
         return float(values.min()), -math.inf, float(values.min())
     if objective.statistic == "mean":
-        return course.mean, -math.inf, math.inf
+        return course.average, -math.inf, math.inf
     spans = course.seconds
     total = float(values.sum())
     return total / max(float(spans[known].sum()), 1e-9), total / max(float(spans.sum()), 1e-9), math.inf

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.comparison.canary import LOOKS, SPENDING, Pair, Side
+from plimsoll.slo.comparison.canary import LOOKS, SPENDING, Pair, Side, remembered
 from plimsoll.slo.statistics.memory import Memory, of_ranks, ranks
 from tests.bench import queues
 
@@ -83,14 +83,18 @@ def simulated(process: str, load: float, arms: str, n: int, runs: int, seed: int
         yield Arms(*values, *dues, (float(flying_one[run]), float(flying_other[run])))
 
 
-def sides(run: Arms, look: int, canary: np.ndarray) -> tuple[Side, Side]:
-    """Both arms at a look, from 0."""
+def sides(run: Arms, look: int, canary: np.ndarray, tolerance: float | None) -> tuple[Side, Side]:
+    """Both arms at a look, from 0; ``tolerance`` None: for a share, whose values have the memory."""
     found = []
     for values, due, flying in zip(
         (run.base, canary), (run.base_due, run.canary_due), run.in_flight, strict=True
     ):  # fmt: skip
         part = slice(0, len(values) * (look + 1) // LOOKS)
-        found.append(Side(values[part], due[part], of_ranks(ranks(values[part]), flying)))
+        if tolerance is None:
+            memory = of_ranks(ranks(values[part]), flying)
+        else:
+            memory = remembered(values[part], math.log1p(tolerance), flying)
+        found.append(Side(values[part], due[part], memory))
     return found[0], found[1]
 
 
@@ -120,12 +124,14 @@ def tallies(process: str, load: float, arms: str, n: int, runs: int, seed: int =
         ]
         over: dict[tuple[str, str], tuple[str, float]] = {}
         for look in range(LOOKS):
-            base, plain = sides(run, look, run.canary)
-            some = sides(run, look, slow)[1]
+            held = {one: sides(run, look, run.canary, one) for one in (0.1, 0.25, None)}
+            users_slow = {one: sides(run, look, slow, one)[1] for one in held}
             for (name, quantile, tolerance), said in ((one, said) for one in QUANTITIES for said in TRUTHS):
                 if (name, said) in over or (quantile is None and said.endswith("x")):
                     continue
-                canary = some if said == TRUTHS[4] else plain
+                kept = None if quantile is None else tolerance
+                base, plain = held[kept]
+                canary = users_slow[kept] if said == TRUTHS[4] else plain
                 draws = [one[: len(side)] for one, side in zip(failing, (base, canary), strict=True)]
                 pair, by = _posed(name, base, canary, quantile, tolerance, said, truth, draws)
                 if outcome := decided(pair, by, look):

@@ -146,7 +146,7 @@ def only_late(run: Path) -> bool:
     return {check.name for check in checks if not check.ok} <= late
 
 
-def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+def begin(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Start the command and return at once."""
     return subprocess.Popen(
         [*PLIMSOLL, *arguments],
@@ -154,7 +154,7 @@ def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
     )
 
 

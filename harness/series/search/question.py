@@ -121,9 +121,9 @@ class Question:
 def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked, texts: Texts) -> Question:
     """Check everything. Raises HarnessFault with every error found."""
     errors = texts.mistakes()
-    probe_ns = _duration("--probe", texts.probe, errors) or 20_000_000_000
-    cooldown_ns = _duration("--cooldown", texts.cooldown, errors)
-    budget_ns = None if texts.budget == UNLIMITED else _duration("--budget", texts.budget, errors)
+    probe_ns = lasting("--probe", texts.probe, errors) or 20_000_000_000
+    cooldown_ns = lasting("--cooldown", texts.cooldown, errors)
+    budget_ns = None if texts.budget == UNLIMITED else lasting("--budget", texts.budget, errors)
     longest = _longest(texts.longest, probe_ns, errors)
     resolution = _share(texts.resolution, errors)
     if texts.gpus is not None and texts.gpus < 1:
@@ -170,7 +170,8 @@ def read(scenario: str | Document | None, flags: Mapping[str, Any], asked: Asked
     )
 
 
-def _duration(flag: str, text: str, errors: list[str]) -> int:
+def lasting(flag: str, text: str, errors: list[str]) -> int:
+    """A flag that is a time, in ns; 0 where it is none."""
     found = duration(flag, text, errors, -1)
     if not found and flag != "--cooldown":
         errors.append(f"{flag} {text}: nothing takes no time. Give for example 20s")

@@ -1,4 +1,6 @@
-"""The timeline of a run, asked in SQL by a second reader: every slice, lane, counter and arrow against its rows."""
+"""The timeline of a run, asked in SQL by a second reader: every slice, lane, counter and arrow against its rows. The
+processor of Perfetto's own page confirms the reader (tests/e2e/test_perfetto_itself.py).
+"""
 
 from __future__ import annotations
 
@@ -10,35 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_reports import MANIFEST, built, facts, records
+from made_timelines import MS, TRACED, attempts, failed, rendered, sessions, streams
 
 from plimsoll.reports.formats import perfetto
-from plimsoll.reports.formats.perfetto import lanes_of, timeline
-from plimsoll.reports.report import Report
+from plimsoll.reports.formats.perfetto import lanes_of
 from plimsoll.reports.sections.server import ServerPart
-from plimsoll.slo.records.labels import LabelTable
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 from plimsoll.slo.records.trace_ids import TraceIds
 from tests.trace_events import read
 
-MS = 1_000_000
-TRACED = {"run_id": "run7", "traceparent": 0.5}
-
 
 def asked(rows: Records, manifest: dict[str, Any] = TRACED, **more: Any) -> sqlite3.Connection:
-    report = Report.model_validate({"schema": "plimsoll.report/1", "run": {"id": "run7"}})
-    return read(timeline(report.model_copy(update=more), rows, manifest))
-
-
-def streams(due_ms: list[float], took_ms: list[float], **columns: Any) -> Records:
-    """Streams whose first token comes after a quarter of their time; every stamp has odd nanoseconds."""
-    due = np.array([int(at * MS) for at in due_ms])
-    took = np.array([int(one * MS) for one in took_ms])
-    stamps = {
-        "due_ns": due, "ready_ns": due + 101, "sent_ns": due + 5_003, "first_byte_ns": due + took // 8,
-        "first_token_ns": due + took // 4, "first_answer_ns": due + took // 4, "last_token_ns": due + took - 77,
-        "done_ns": due + took, "n_out": 3, "n_in": 2, "code": 200, "worker": 0, "query_id": np.arange(len(due)),
-    }  # fmt: skip
-    return from_columns(len(due), **(stamps | columns))
+    return read(rendered(rows, manifest, **more))
 
 
 def test_a_request_stands_on_the_lowest_free_lane_with_its_stages_to_the_nanosecond() -> None:
@@ -67,13 +52,7 @@ def test_a_request_stands_on_the_lowest_free_lane_with_its_stages_to_the_nanosec
 
 
 def test_what_failed_says_how_in_its_name_and_has_its_colour() -> None:
-    hostile = 'slow: http://u:secret@h/x?key=1 \x1b[31m\u2028\n"\\'
-    rows = streams(
-        [0, 1, 2, 3], [9, 9, 9, 9], code=[200, -1, 200, 500], phase=[0, 0, Phase.CANCEL, 0],
-        errors=[None, hostile, None, "no"],
-    )  # fmt: skip
-    rows = rows.with_columns(status=np.array([0, 3, 7, 1]))
-    db = asked(rows)
+    db = asked(failed())
     found = db.execute("select name, cname from slice where depth = 0 order by ts").fetchall()
     assert found == [
         ("request", None), ("request: TIMEOUT", "terrible"), ("request: CANCELLED 200", "grey"),
@@ -102,18 +81,6 @@ def test_a_connection_that_a_request_opened_is_in_its_wait_for_one() -> None:
     assert found.fetchall() == [(1_003, 4_000, "waits for a connection")]
 
 
-def attempts() -> Records:
-    """A request of one try and a retry, and one whose hedge overlaps its first try."""
-    begin = np.array([0, 0, 6, 20, 20, 23]) * MS
-    end = np.array([10, 4, 10, 30, 30, 28]) * MS
-    rows = from_columns(
-        6, query_id=[0, 0, 0, 1, 1, 1], due_ns=begin, ready_ns=begin, sent_ns=begin, done_ns=end,
-        phase=[0, 3, 3, 0, 3, 3], status=[0, 1, 0, 0, 0, 7],
-    )  # fmt: skip
-    labels = {"attempt": [1, 0, 1, 0, 0, 1], "hedge": [0, 0, 0, 0, 0, 1]}
-    return rows.labelled(LabelTable.of(labels))
-
-
 def test_attempts_stand_in_their_request_and_those_that_overlap_beside_it() -> None:
     db = asked(attempts())
     inner = "select s.name, s.ts, s.dur from slice s join slice p on s.parent_id = p.id where p.name = 'request'"
@@ -126,9 +93,7 @@ def test_attempts_stand_in_their_request_and_those_that_overlap_beside_it() -> N
 
 
 def test_an_arrow_leads_from_each_turn_of_a_session_to_the_next() -> None:
-    rows = streams([0, 1, 20, 30, 50], [5, 5, 5, 5, 5])
-    labels = {"session": [7, 8, 7, 8, 7], "turn": [0, 0, 1, 2, 2]}
-    db = asked(rows.labelled(LabelTable.of(labels)))
+    db = asked(sessions())
     found = db.execute(
         "select a.ts, b.ts from flow f join slice a on a.id = slice_out join slice b on b.id = slice_in order by a.ts"
     ).fetchall()
