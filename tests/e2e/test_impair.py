@@ -58,6 +58,7 @@ def test_frames_that_are_lost_never_reach_the_recogniser_which_misses_words(
     for row, played in zip(found, played_by(tmp_path / "r"), strict=True):
         gone, again = row["label_frames_lost"], row["label_frames_twice"]
         heard = truth[row["request_id"]]["heard"]
+        assert truth[row["request_id"]]["outcome"] == "ok"  # the last words of the session came too
         assert len(heard) == played - gone + again
         assert heard[0][0] >= t0_ns + row["media_start_ns"] + 40 * MS
         lost, twice = lost + gone, twice + again

@@ -9,7 +9,6 @@ ENGINE = Engine(
     (
         gauge("server.queue", "reference_queue_depth", "reference_waiting"),
         gauge("server.running", "reference_running"),
-        gauge("server.replicas", "reference_fleet_replicas", flag="--replicas", state="up"),
         gauge("server.kv_usage", "reference_kv_blocks_used", over=("reference_kv_blocks",), flag="--model llm"),
         Reading("server.batch", "mean", ("reference_batched_total",), ("reference_batch_fill_count",)),
         Reading("server.busy", "mean", ("reference_busy_seconds_total",), ("reference_watched_seconds_total",)),
