@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import trustme
 
+from plimsoll.harness.exchange import Exchange
+from plimsoll.scenarios.plan.impairment import ImpairSection
+from plimsoll.slo.records.records import Status
 from tests.e2e.plimsoll import Server, plimsoll_here, server
 from tests.e2e.test_labels import rows
+from tests.e2e.test_transport import Bench, play, scripted, server_context
 
 pytestmark = pytest.mark.e2e
 
@@ -92,3 +98,42 @@ def test_requests_reach_the_server_as_late_as_asked_and_the_schedule_is_not_blam
     assert sorted(ways)[len(ways) // 2] < 110 * MS
     assert min(row["first_token_ns"] - row["due_ns"] for row in found) >= 90 * MS
     assert report["validity"]["lag_ns"]["p50"] < 10 * MS
+
+
+LATE = ImpairSection.model_validate({"delay": "60ms"}).model(1, live=False)
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+def test_the_handshake_of_tls_takes_the_same_way(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    async def twice(bench: Bench) -> None:
+        first, second = await bench.get(), await bench.get()
+        assert (first.status, second.status) == (Status.OK, Status.OK)
+        assert first.connect_ns >= 60 * MS  # its first flight
+        assert first.done_ns - first.ready_ns >= 120 * MS
+        assert 60 * MS <= second.done_ns - second.sent_ns < first.done_ns - first.ready_ns
+        assert bench.client.stats()["uplink"]["writes"] >= 4
+
+    play(twice, scripted(OK), tls=server_context(authority), ca_file=str(tmp_path / "ca.pem"), impair=LATE)
+
+
+def test_what_is_under_way_still_comes_when_its_user_leaves() -> None:
+    came: list[bytes] = []
+
+    async def script(request: bytes, reader: Any, writer: Any, number: int) -> None:
+        came.append(request)
+
+    async def leave(bench: Bench) -> None:
+        done: list[Exchange] = []
+        exchange = Exchange(0, 0, 0, bench.clock.now_ns(), bench.request)
+        exchange.on_done, exchange.ready_ns = done.append, bench.clock.now_ns()
+        bench.client.send(exchange, b"run-0-0")
+        await asyncio.sleep(0.02)
+        bench.client.cancel(exchange, int(Status.CANCELLED), "left")
+        assert (len(done), len(bench.client.readers.closing), came) == (1, 1, [])
+        await asyncio.sleep(0.15)
+        assert (len(came), len(bench.client.readers.closing)) == (1, 0)
+
+    play(leave, script, impair=LATE)

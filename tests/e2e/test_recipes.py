@@ -230,7 +230,7 @@ def test_a_noisy_tenant_hurts_the_quiet_one_until_each_has_its_own(tmp_path: Pat
         quiet = [row for row in made.rows if row["class"] == "quiet"]
         refused = [row["due_ns"] for row in quiet if row["status"] == "REFUSED"]
         assert len([at for at in refused if at < 2 * S]) >= 3, made.said
-        assert [at for at in refused if at > 2.3 * S] == []
+        assert [at for at in refused if at > 2.6 * S] == []
         assert (made.code, {one["outcome"] for one in made.objectives.values()}) == (0, {"PASS"}), made.said
         switched, tenant = made.t0_ns + made.report["events"][0]["ended_ns"], {}
         for row in made.rows:
