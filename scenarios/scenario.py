@@ -32,6 +32,7 @@ from plimsoll.scenarios.plan.arrival import MAX_QUERIES
 from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
+from plimsoll.scenarios.plan.impairment import ImpairSection
 from plimsoll.scenarios.plan.lots import bounds_at, by_lot, shares_of
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
@@ -41,7 +42,7 @@ from plimsoll.scenarios.text import events as happenings
 from plimsoll.scenarios.text.document import Document, ScenarioError
 from plimsoll.scenarios.text.events import EventSection, Name, PhaseSection
 from plimsoll.scenarios.text.fields import MAX_NS, STRICT, Duration, FileName, Keep, format_duration
-from plimsoll.scenarios.text.labels import ALWAYS, OF_CALLERS, OF_CLIENT, Fallback, Labels, of_source
+from plimsoll.scenarios.text.labels import ALWAYS, OF_CALLERS, OF_CLIENT, OF_UPLINK, Fallback, Labels, of_source
 from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 #: Larger plans are refused before anything is allocated: more than due times hold.
@@ -59,7 +60,7 @@ OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", 
 _OF_CLASS = ("kind", "params", "source", "objectives")
 #: Keys that no file has where nobody gave them, and what they are then.
 _ABSENT: Mapping[str, Any] = {
-    **dict.fromkeys(("labels", "lot", "client", "degraded")), **dict.fromkeys(("answers", "copied"), False),
+    **dict.fromkeys(("labels", "lot", "client", "impair", "degraded")), **dict.fromkeys(("answers", "copied"), False),
     "events": [], "phases": {},
 }  # fmt: skip
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -199,6 +200,9 @@ class Scenario(BaseModel):
     client: ClientSection | None = Field(
         default=None, description="Its habits: {retry: {budget: 10%}, hedge: {after: p95}, patience: 10s}; null: none."
     )
+    impair: ImpairSection | None = Field(
+        default=None, description="A bad network before it: {loss: 1%, delay: 50ms, jitter: 20ms, bandwidth: 64kbit}."
+    )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
     budget: dict[NonEmpty, NonEmpty] = Field(
         default_factory=dict,
@@ -307,7 +311,9 @@ class Scenario(BaseModel):
 
     def notes(self) -> Sequence[str]:
         """What a reader of its report should know of the load. Raises ``ScenarioError``."""
-        return [text for one in self.classes.values() for text in kinds()[one.kind].notes(one.params, one.seed)]
+        found = [text for one in self.classes.values() for text in kinds()[one.kind].notes(one.params, one.seed)]
+        bad = {name: one.impair.said() for name, one in self.classes.items() if one.impair is not None}
+        return [*found, *(f"{name}: {text}" if name else text for name, text in bad.items())]
 
     def originals(self) -> Iterator[Mapping[str, IntArray]] | None:
         """What each of its samples was like when it was recorded, in the plan's order; None: nobody knows."""
@@ -339,6 +345,7 @@ class Scenario(BaseModel):
             names = [*kinds()[one.kind].labels(one.params), *(one.labels or {}), *ALWAYS]
             names += ["arm"] if one.lot is not None else []
             names += OF_CLIENT if one.client is not None else ()
+            names += OF_UPLINK if one.impair is not None and getattr(one.source, "kind", "") == "audio" else ()
             names += ["degraded"] if one.degraded is not None else []
             names += OF_CALLERS if getattr(one.params, "barge_in", None) is not None else ()
             found |= dict.fromkeys(names, ())

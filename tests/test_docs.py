@@ -126,7 +126,7 @@ def commands(text: str) -> Iterator[str]:
     for body in fences(text, "sh", "yaml"):
         for line in body.replace("\\\n", " ").splitlines():
             if line.strip().startswith(("plimsoll ", "make ", "python -m plimsoll.reference_server ")):
-                yield line.strip().partition(" > ")[0]
+                yield line.strip().partition(" > ")[0].removesuffix(" &")
 
 
 def read_command(words: list[str]) -> None:

@@ -124,6 +124,11 @@ def why_not(target: Target, http: bool = True) -> str | None:
             "target.options.engine: the native engine keeps its connections, and client.connections is fresh. Leave "
             "one of them out"
         )
+    if target.impair is not None:
+        return (
+            "target.options.engine: the native engine writes straight to its sockets, and impair puts a bad network "
+            "before them. Leave one of them out"
+        )
     if origin_of(target.url).tls:
         return "target.options.engine: the native engine speaks no TLS. Give an http:// URL, or leave this option out"
     return None

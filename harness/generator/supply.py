@@ -71,7 +71,8 @@ def client_of(spec: Mapping[str, Any], clock: Clock, scenario: Scenario) -> Clie
     """The client that a worker's spec asks for, with its habits."""
     given, section = spec["target"], scenario.client
     pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
-    target, build = Target(**{**given, **pairs}), protocol(str(given["protocol"])).build
+    impair = given.get("impair") and {**given["impair"], "shard": spec["shard"]}
+    target, build = Target(**{**given, **pairs, "impair": impair}), protocol(str(given["protocol"])).build
     client = build(target, clock)
     if section is None or not section.habitual:
         return client

@@ -147,7 +147,7 @@ def engine_of(target: Target, hurried: bool = False, habitual: bool = False) -> 
     """
     if target.engine != "auto":
         return target.engine
-    alone = not (hurried or habitual or target.fresh)
+    alone = not (hurried or habitual or target.fresh or target.impair is not None)
     plain = alone and target.url.startswith("http:") and protocol(target.protocol).needs_url
     return "native" if plain and find_spec("plimsoll.harness.generator._engine") is not None else "python"
 

@@ -444,6 +444,7 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
     if scenario.degraded is not None:
         wrong = mistakes({"degraded": fallback_of(scenario.degraded)[0]}, spoken)
         found += [text.removeprefix("labels.") for text in wrong]
+    found += _unimpaired(scenario, spoken)
     section = scenario.client
     again = kinds()[scenario.kind].again(scenario.params)
     found += [] if section is None else _no_habits(section, again, spoken, scenario.target.options)
@@ -451,6 +452,22 @@ def _unsaid(where: str, scenario: Scenario) -> list[str]:
     if to and urlsplit(to).username is not None:
         found.append("client.hedge.to: it holds a user name or password. Use target.headers or api_key_env")
     return [f"{where}:{text}" for text in found] + (_place(where, to, None) if to else [])
+
+
+def _live(scenario: Scenario) -> bool:
+    """It sends frames of audio as they are spoken."""
+    return getattr(scenario.source, "kind", "") == "audio" and not protocols()[scenario.target.protocol].repeats
+
+
+def _unimpaired(scenario: Scenario, spoken: ProtocolSpec) -> list[str]:
+    """What of ``impair`` can't be honoured."""
+    if scenario.impair is None:
+        return []
+    if not spoken.needs_url:
+        return [f"impair: {spoken.name} sends nothing over a network. Use another protocol, or leave it out"]
+    if scenario.impair.duplicate and not _live(scenario):
+        return ["impair.duplicate: TCP drops what comes twice. It is for frames of live audio: leave it out"]
+    return []
 
 
 def _no_habits(section: ClientSection, again: bool, spoken: ProtocolSpec, options: Mapping[str, Any]) -> list[str]:
@@ -543,6 +560,7 @@ def _target(scenario: Scenario, where: str = "") -> tuple[Target | None, Headers
         stamps=common.get("stamps", "kernel"),
         spin_ns=common["spin"],
         fresh=scenario.client is not None and scenario.client.connections == "fresh",
+        impair=None if scenario.impair is None else scenario.impair.model(scenario.seed, _live(scenario)),
         secrets=tuple(sorted(headers.secret_values)),
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None

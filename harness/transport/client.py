@@ -32,7 +32,8 @@ class Target:
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
     ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake (None: as long as costs little).
     ``fresh``: each attempt has a connection of its own. ``traceparent``: the share of requests that ask servers to
-    record their trace (None: requests carry no trace context).
+    record their trace (None: requests carry no trace context). ``impair``: what a bad network does to what is sent
+    (``plimsoll.harness.transport.uplink``).
     """
 
     url: str
@@ -52,6 +53,7 @@ class Target:
     stamps: str = "kernel"
     spin_ns: int | None = None
     fresh: bool = False
+    impair: Mapping[str, Any] | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from typing import Protocol
 from plimsoll.harness.clock import WallMap
 from plimsoll.harness.transport.endpoint import EXHAUSTED, Endpoint, explain
 from plimsoll.harness.transport.held import WEIGH_EVERY, budget, highest_fd
+from plimsoll.harness.transport.uplink import Uplink, Uplinks
 
 
 class Sink(Protocol):
@@ -81,6 +82,7 @@ class Readers:
     __slots__ = (
         "_anchor",
         "buffer",
+        "closing",
         "exhausted",
         "held_limit",
         "highest_fd",
@@ -89,6 +91,7 @@ class Readers:
         "preferred",
         "stamping",
         "unweighed",
+        "uplinks",
         "user_reads",
         "view",
         "wall",
@@ -101,8 +104,13 @@ class Readers:
         wall: WallMap,
         stamping: bool = True,
         weigh: Callable[[int], None] = lambda limit: None,
+        uplinks: Uplinks | None = None,
     ) -> None:
-        """``weigh`` is called, with ``held.budget()``, whenever ``held.WEIGH_EVERY`` bytes have come."""
+        """``weigh`` is called, with ``held.budget()``, whenever ``held.WEIGH_EVERY`` bytes have come. ``uplinks``: the
+        bad network before the sockets.
+        """
+        self.uplinks = uplinks
+        self.closing: set[Stream] = set()  # closed, and what they wrote last is still under way
         self.weigh = weigh
         self.held_limit = budget()
         self.highest_fd = highest_fd()
@@ -127,6 +135,8 @@ class Readers:
 
     def close(self) -> None:
         """Let the kernel stop stamping. Called once all streams are closed."""
+        for stream in [*self.closing]:
+            stream.gone_out()
         if self._anchor >= 0:
             os.close(self._anchor)
             self._anchor = -1
@@ -156,6 +166,7 @@ class Stream:
         "_sock",
         "_tls",
         "_tried",
+        "_uplink",
         "_writing",
         "connected",
         "read_at_most",
@@ -179,6 +190,7 @@ class Stream:
         self._pending = bytearray()
         self._writing = False
         self._lost = False
+        self._uplink = None if readers.uplinks is None else Uplink(readers.uplinks, self._hand_over)
         self._last_ns = 0
         self._tls: ssl.SSLObject | None = None
         self._in: ssl.MemoryBIO | None = None
@@ -304,16 +316,22 @@ class Stream:
         # What is read next answers this write, so it came later; what comes unasked may have been waiting since before
         # it.
         self._last_ns = max(self._last_ns, now - _UNASKED_NS) if self._duplex else now
+        if self._uplink is not None:
+            self._uplink.put(data)
+        else:
+            self._hand_over(data)
+        return now
+
+    def _hand_over(self, data: bytes) -> None:
         if self._pending:
             self._pending += data
         else:
             self._send(data)
-        return now
 
     @property
     def unsent(self) -> int:
         """Bytes accepted by ``write`` that the kernel has not taken yet."""
-        return len(self._pending)
+        return len(self._pending) + (0 if self._uplink is None else self._uplink.held)
 
     def untaken(self) -> int:
         """Bytes written that the peer's host has not acknowledged yet, those that wait here among them.
@@ -321,9 +339,9 @@ class Stream:
         A system call.
         """
         if self._sock is None:
-            return len(self._pending)
+            return self.unsent
         fcntl.ioctl(self._fd, termios.TIOCOUTQ, _OUTQ)
-        return len(self._pending) + _OUTQ[0]
+        return self.unsent + _OUTQ[0]
 
     def _send(self, data: bytes | memoryview) -> None:
         sock = self._sock
@@ -373,10 +391,7 @@ class Stream:
 
     def _flush_tls(self) -> None:
         if self._out is not None and (data := self._out.read()):
-            if self._pending:
-                self._pending += data
-            else:
-                self._send(data)
+            (self._hand_over if self._uplink is None else self._uplink.put)(data)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -473,6 +488,8 @@ class Stream:
             return
         sink, was_connected = self._sink, self.connected
         self.read_at_most = self._acknowledged() if orderly and not self._reset else self.taken
+        if self._uplink is not None:
+            self._uplink.drop()
         self.close()
         sink.on_lost(reason, t_ns, was_connected)
 
@@ -491,13 +508,26 @@ class Stream:
         )  # the SYN counts as one
 
     def close(self) -> None:
-        """Close now, silently: the sink hears nothing more."""
+        """Close now, silently: the sink hears nothing more. What is under way on a bad network still goes out, as what
+        the kernel holds does.
+        """
+        uplink, self._uplink = self._uplink, None
+        if uplink is not None and uplink.held and self.connected:
+            uplink.emptied = self.gone_out
+            self._readers.closing.add(self)
+            self._readers.loop.remove_reader(self._fd)
+        else:
+            self._drop_socket()
         self._lost = True
         self.connected = False
-        self._drop_socket()
         self._pending.clear()
         self._tls = self._in = self._out = None
         self._sink = CLOSED  # the garbage collector is off while we measure: leave no cycle behind
+
+    def gone_out(self) -> None:
+        """A closed stream's last bytes are out, or nobody waits for them."""
+        self._readers.closing.discard(self)
+        self._drop_socket()
 
     def _drop_socket(self) -> None:
         sock = self._sock

@@ -159,6 +159,7 @@ class _Transcript:
             message = calls.read(pb.RecogniseRequest, data)
             if message.WhichOneof("streaming_request") != "audio":
                 raise invalid("streaming_request", "after the configuration every message must hold audio")
+            self._call.row.heard_ns.append([time.monotonic_ns(), len(message.audio)])
             await self._tell(await listener.feed(reader.feed(message.audio)))
         reader.end()
         await self._tell(await listener.finish())

@@ -60,6 +60,9 @@ class TruthRow:
     """Of a spoken conversation, each time that the caller was heard to begin: when, and when the answer under way had
     been stopped (-1: there was none, or it went on)."""
 
+    heard_ns: list[list[int]] = field(default_factory=list)
+    """Of live audio, each message of it: when it was read, and its bytes."""
+
     @property
     def first_token_ns(self) -> int:
         """Just before the first token event was written."""
@@ -78,6 +81,7 @@ class TruthRow:
             "due_ns": self.due_ns.tolist(),
             "tokens": [[b, a] for b, a in zip(self.before_ns, self.after_ns, strict=True)],
             "talk": self.talk_ns,
+            "heard": self.heard_ns,
         }
 
 
@@ -111,7 +115,7 @@ class Truth:
         row.done_ns = now_ns
         if self._rows.get(row.request_id) is not row:
             return
-        weight = 2 * len(row.before_ns) + len(row.due_ns)
+        weight = 2 * (len(row.before_ns) + len(row.heard_ns)) + len(row.due_ns)
         self._weights[row.request_id] = weight
         self._n_stamps += weight
         while self._n_stamps > self._max_stamps and len(self._rows) > 1:

@@ -114,6 +114,8 @@ class Peer:
                 elif message.type is WSMsgType.TEXT:
                     return str(message.data)
                 elif message.type is WSMsgType.BINARY:
+                    if len(self.row.heard_ns) < _MAX_STAMPS:
+                        self.row.heard_ns.append([time.monotonic_ns(), len(message.data)])
                     return bytes(message.data)
                 elif message.type is WSMsgType.ERROR:
                     if isinstance(message.data, WebSocketError):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a run of which nobody asked the server loads none of it
 DRAWN = (
     "server.queue",
     "server.running",
+    "server.replicas",
     "server.kv_usage",
     "server.busy",
     "server.preempted",

@@ -25,10 +25,11 @@ RESERVED = frozenset(
         *("barge_in", "barge_in_stop", "overlap", "talked_over"),
     )
 )
-#: Labels that come by themselves where answers or prompts have such, those of a client with habits, and of callers who
-#: interrupt.
+#: Labels that come by themselves where answers or prompts have such, those of a client with habits, of a bad network's
+#: live audio, and of callers who interrupt.
 ALWAYS = ("cached_tokens", "retry_after", "ideal_cached_tokens")
 OF_CLIENT = ("attempt", "tries", "hedges", "hedge", "wasted_tokens")
+OF_UPLINK = ("frames_lost", "frames_twice")
 OF_CALLERS = ("barge_in", "barge_in_stop", "overlap", "talked_over")
 #: Headers that hold credentials: their values are nobody's label.
 _SECRET = frozenset(

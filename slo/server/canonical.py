@@ -48,6 +48,7 @@ NAMES: Mapping[str, Name] = MappingProxyType(
     {
         "server.queue": Name("Waiting"),
         "server.running": Name("Running", better=""),
+        "server.replicas": Name("Replicas", better=""),
         "server.kv_usage": Name("KV cache in use", "ratio", "max"),
         "server.preempted": Name("Preempted", "per_s"),
         "server.prefix_hit": Name("Prefix cache hits", "ratio", "mean", "higher"),

@@ -21,6 +21,7 @@ from plimsoll.harness.transport.endpoint import Endpoint, locate, origin_of, was
 from plimsoll.harness.transport.held import relieve
 from plimsoll.harness.transport.http.dialect import Dialect, PlainSuccess
 from plimsoll.harness.transport.stream import Readers, Stream
+from plimsoll.harness.transport.uplink import Uplinks
 from plimsoll.harness.wire.http1 import ResponseReader, WireError
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
@@ -212,7 +213,8 @@ class HttpClient:
         connect timeout.
         """
         weigh = partial(relieve, self._flying, self.cancel)
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
+        uplinks = Uplinks.of(self._clock, self.target.impair)
+        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh, uplinks)
         await self.find()
         left = 0 if self.fresh else min(connections, self._limit)
         give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
@@ -293,6 +295,7 @@ class HttpClient:
             "clock_steps": readers.wall.steps,
             "stamps_refused": readers.wall.refused,
             "exhausted": dict(readers.exhausted),
+            **({} if readers.uplinks is None else {"uplink": readers.uplinks.counts}),
         }
 
     # -- between the client and its connections -----------------------------------------------------------------

@@ -24,13 +24,16 @@ class Player:
 
     ``frames[i]`` is due ``due_ns[i]`` after the start, ``closing_ns`` after it ``closing`` is written, as soon as the
     last frame is out. Of the frames from ``needed`` on none is sent once ``cut`` was called, and the closing comes at
-    once. ``gap_ns[i]``, if given, is the least time between the writes of frames i - 1 and i.
+    once. ``gap_ns[i]``, if given, is the least time between the writes of frames i - 1 and i. ``copies[i]``, if given,
+    is how often frame i is written: 0 of one that a bad network loses (``lost`` counts them), 2 of one that comes
+    ``twice``.
     """
 
     __slots__ = (
         "_clock",
         "_closing",
         "_closing_ns",
+        "_copies",
         "_cut",
         "_due",
         "_frames",
@@ -44,8 +47,10 @@ class Player:
         "ended_ns",
         "finished",
         "lag_ns",
+        "lost",
         "most_unsent",
         "stopped",
+        "twice",
     )
 
     def __init__(
@@ -59,11 +64,13 @@ class Player:
         write: Callable[[bytes], int],
         unsent: Callable[[], int],
         gap_ns: Sequence[int] = (),
+        copies: Sequence[int] = (),
     ) -> None:
         self._clock = clock
         self._frames = frames
         self._due = due_ns
         self._gap = gap_ns
+        self._copies = copies
         self._needed = needed
         self._closing = closing
         self._closing_ns = closing_ns
@@ -77,7 +84,7 @@ class Player:
         self.finished = False
         self.stopped = False
         self.lag_ns = array("q")
-        self.most_unsent = 0
+        self.most_unsent = self.lost = self.twice = 0
 
     def start(self, start_ns: int) -> None:
         """Begin; deadlines count from ``start_ns`` (absolute)."""
@@ -113,7 +120,7 @@ class Player:
             if i == row_end:
                 wait_ns = now
                 break
-            now = write(frames[i])
+            now = write(frames[i]) if not self._copies else self._repeated(i, now)
             lag_ns.append(now - start_ns - dues[i])
             i += 1
             if self._gap and i < last and start_ns + dues[i] < now + self._gap[i]:
@@ -130,6 +137,15 @@ class Player:
             self._close(now)
         else:
             self._wait()
+
+    def _repeated(self, i: int, now: int) -> int:
+        """Write frame i as often as the network delivers it."""
+        copies = self._copies[i]
+        self.lost += copies == 0
+        self.twice += copies == 2
+        for _ in range(copies):
+            now = self._write(self._frames[i])
+        return now
 
     def _look(self, now: int) -> None:
         self._looked_ns = now

@@ -26,6 +26,7 @@ from plimsoll.harness.transport.live.dialogue import Dialogue, Script
 from plimsoll.harness.transport.live.flights import Flights
 from plimsoll.harness.transport.live.websocket_session import MAX_BODY, Prepared, Session, Talk, frame_of
 from plimsoll.harness.transport.stream import Readers
+from plimsoll.harness.transport.uplink import Uplinks
 from plimsoll.harness.wire.headers import header_error
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -62,8 +63,9 @@ class WebSocketClient:
     async def open(self, connections: int) -> None:
         """Resolve the host. Nothing is connected ahead: a session's connection is part of it."""
         self.readers = Readers(
-            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
-        )
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve,
+            Uplinks.of(self.clock, self.target.impair),
+        )  # fmt: skip
         self.endpoint = await locate(self.target)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
@@ -206,4 +208,5 @@ class WebSocketClient:
             "clock_steps": readers.wall.steps,
             "stamps_refused": readers.wall.refused,
             "exhausted": dict(readers.exhausted),
+            **({} if readers.uplinks is None else {"uplink": readers.uplinks.counts}),
         }

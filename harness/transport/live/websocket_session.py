@@ -282,7 +282,7 @@ class Session:
         stamps, script, client = exchange.session, self._prepared.script, self._client
         stamps.open_ns = t_ns
         client.begun(exchange)
-        start = client.clock.now_ns()
+        start, links = client.clock.now_ns(), client.readers.uplinks
         if script.frame_ns >= 0:
             stamps.media_start_ns = start
             clip = script.clip
@@ -299,6 +299,7 @@ class Session:
             self._write,
             self._stream.untaken,
             script.gap_ns,
+            links.copies(exchange, len(script.frames)) if links is not None and script.frame_ns >= 0 else (),
         )
         self._player.start(start)
 
@@ -461,7 +462,10 @@ class Session:
         script = self._prepared.script
         if script.frame_ns >= 0:
             stamps.frame_lag_ns = player.lag_ns
-            self._taken_ns += min(len(player.lag_ns) * script.frame_ns, script.closing_ns)
+            came = len(player.lag_ns) - player.lost + player.twice
+            self._taken_ns += min(came * script.frame_ns, script.closing_ns)
+        if (links := self._client.readers.uplinks) is not None:
+            links.sent(exchange, player.lost, player.twice)
 
     def close(self) -> None:
         """Say goodbye if a session stands, and close at once: nothing stays open, and nothing is held in a circle."""

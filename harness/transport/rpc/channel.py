@@ -15,6 +15,7 @@ from plimsoll.harness.transport.endpoint import Endpoint, was_reset
 from plimsoll.harness.transport.rpc.call import Hearing
 from plimsoll.harness.transport.rpc.rpc_stream import Call
 from plimsoll.harness.transport.stream import Readers, Stream
+from plimsoll.harness.transport.uplink import Uplinks
 from plimsoll.harness.wire.http2 import Session
 from plimsoll.harness.wire.http2_frames import WireError, error_name
 from plimsoll.slo.records.records import Status
@@ -103,6 +104,10 @@ class Channel:
     def untaken(self) -> int:
         """Bytes that the peer has not taken: what its windows hold back and what its host has not acknowledged."""
         return self._stream.untaken() + sum(call.unsent for call in self.calls)
+
+    @property
+    def uplinks(self) -> Uplinks | None:
+        return self._pool.readers.uplinks
 
     def is_page(self, exchange: Exchange) -> bool:
         return self._pool.is_page(exchange)

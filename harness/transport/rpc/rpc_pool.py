@@ -35,6 +35,7 @@ from plimsoll.harness.transport.rpc.channel import Channel
 from plimsoll.harness.transport.rpc.rpc_outcome import judge, put_headers, reset_status
 from plimsoll.harness.transport.rpc.rpc_stream import Prepared
 from plimsoll.harness.transport.stream import Readers
+from plimsoll.harness.transport.uplink import Uplinks
 from plimsoll.harness.wire.grpc_messages import prefixed
 from plimsoll.harness.wire.hpack_blocks import BlockDecoder, BlockError, Headers, request_block
 from plimsoll.harness.wire.http2_frames import REFUSED_STREAM
@@ -89,8 +90,9 @@ class GrpcClient:
         the connect timeout.
         """
         self.readers = Readers(
-            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
-        )
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve,
+            Uplinks.of(self.clock, self.target.impair),
+        )  # fmt: skip
         self.endpoint = await locate(self.target, "h2")
         left = (min(connections, self._limit) if self._own else self._limit) if connections else 0
         give_up_ns = self.clock.now_ns() + self.target.connect_timeout_ns
@@ -223,6 +225,7 @@ class GrpcClient:
             "clock_steps": readers.wall.steps,
             "stamps_refused": readers.wall.refused,
             "exhausted": dict(readers.exhausted),
+            **({} if readers.uplinks is None else {"uplink": readers.uplinks.counts}),
         }
 
     # -- between the client and its channels --------------------------------------------------------------------

@@ -16,6 +16,7 @@ from plimsoll.harness.transport.live.player import Player
 from plimsoll.harness.transport.outcome import EXCERPT
 from plimsoll.harness.transport.rpc.call import GrpcRequest, Hearing
 from plimsoll.harness.transport.rpc.rpc_outcome import reset_status
+from plimsoll.harness.transport.uplink import Uplinks
 from plimsoll.harness.wire.grpc_messages import MessageError, MessageReader
 from plimsoll.harness.wire.hpack_blocks import literal
 from plimsoll.harness.wire.http2 import Sending, Session
@@ -83,6 +84,11 @@ class Line(Protocol):
         """Bytes that the peer has not taken."""
         ...
 
+    @property
+    def uplinks(self) -> Uplinks | None:
+        """The bad network before it."""
+        ...
+
     def is_page(self, exchange: Exchange) -> bool:
         """The answer's headers are not those of gRPC."""
         ...
@@ -141,16 +147,19 @@ class Call:
         if exchange.session is not None:
             start_media(exchange.session, prepared.call, stamp)
         if not prepared.whole:
-            self._play(prepared, clock, stamp)
+            self._play(exchange, clock, stamp)
 
-    def _play(self, prepared: Prepared, clock: Clock, start: int) -> None:
+    def _play(self, exchange: Exchange, clock: Clock, start: int) -> None:
+        prepared: Prepared = exchange.request
         call = prepared.call
         frames, due_ns = prepared.frames, prepared.due_ns
         closing_ns = max(call.closing_due_ns, due_ns[-1] if due_ns else 0)
         needed = len(frames) if call.needed is None else call.needed
+        links = self._channel.uplinks
         self._player = Player(
-            clock, frames, due_ns, needed, _HALF_CLOSE, closing_ns, self._write, self._channel.untaken, prepared.gap_ns
-        )
+            clock, frames, due_ns, needed, _HALF_CLOSE, closing_ns, self._write, self._channel.untaken, prepared.gap_ns,
+            links.copies(exchange, len(frames)) if links is not None and call.frame_ns >= 0 else (),
+        )  # fmt: skip
         self._player.start(start)
 
     def _write(self, data: bytes) -> int:
@@ -309,4 +318,6 @@ class Call:
             player.stop()
             if stamps is not None:
                 end_media(stamps, player)
+            if (links := self._channel.uplinks) is not None:
+                links.sent(exchange, player.lost, player.twice)
         return exchange
