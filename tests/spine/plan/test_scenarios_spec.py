@@ -124,9 +124,8 @@ def test_all_problems_are_reported_at_once() -> None:
         "f.yaml:warmup: -1 is not a duration. Write a number of seconds from 0 up, or for example 30s.",
         "f.yaml:objectives: is 'p99', not a list. Write [a, b] or lines that start with a dash.",
         "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: answers, budget, cancel, client, "
-        "connect_timeout, copied, degraded, description, drain, events, keep, kind, labels, lot, mix, mode, name, objectives, params, phases, "
-        "reference, retries, "
-        "seed, source, stop, target, timeout, warmup, workers.",
+        "connect_timeout, copied, degraded, description, drain, events, impair, keep, kind, labels, lot, mix, mode, "
+        "name, objectives, params, phases, reference, retries, seed, source, stop, target, timeout, warmup, workers.",
     ]
 
 
