@@ -33,7 +33,7 @@ from plimsoll.scenarios.plan.blocks import Blocks
 from plimsoll.scenarios.plan.cancellation import Cancel, CancelSection, Section
 from plimsoll.scenarios.plan.habits import AGAIN, ClientSection
 from plimsoll.scenarios.plan.impairment import ImpairSection
-from plimsoll.scenarios.plan.lots import bounds_at, by_lot, shares_of
+from plimsoll.scenarios.plan.lots import LotSection, bounds_at, by_lot, shares_of
 from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 from plimsoll.scenarios.plan.seeds import SEED_MAX, child
 from plimsoll.scenarios.plugins import Frame, Kind, Source, Warmup, kinds, sources
@@ -142,24 +142,6 @@ class StopSection(BaseModel):
     def stop(self) -> Stop:
         """As a plan holds it."""
         return Stop(self.min_queries, self.min_duration_ns, self.max_duration_ns, self.max_queries)
-
-
-class LotSection(BaseModel):
-    """The part of the run's queries that an arm sends: those whose lot, between 0 and 1, lies here; of the queries due
-    at or after a time in ``later``, there.
-    """
-
-    model_config = STRICT
-    low: float = Field(alias="from", ge=0, le=1)
-    high: float = Field(alias="to", ge=0, le=1)
-    later: tuple[Annotated[tuple[Duration, float, float], Field(strict=False)], ...] = Field(
-        default=(), strict=False, description="[[60s, 0.75, 1]]: from when on, from, to."
-    )
-
-    @property
-    def parts(self) -> tuple[tuple[int, float, float], ...]:
-        """(from when on, from which lot on, to which), in order of time."""
-        return ((0, self.low, self.high), *sorted(self.later))
 
 
 class Scenario(BaseModel):

@@ -10,14 +10,33 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from plimsoll.scenarios.plan.blocks import cut, joined
 from plimsoll.scenarios.plan.plan import Plan, QueryLabels, first_of_session
 from plimsoll.scenarios.plan.seeds import child, mixed
-from plimsoll.scenarios.text.fields import parse_duration
+from plimsoll.scenarios.text.fields import STRICT, Duration, parse_duration
+
+
+class LotSection(BaseModel):
+    """The part of the run's queries that an arm sends: those whose lot, between 0 and 1, lies here; of the queries due
+    at or after a time in ``later``, there.
+    """
+
+    model_config = STRICT
+    low: float = Field(alias="from", ge=0, le=1)
+    high: float = Field(alias="to", ge=0, le=1)
+    later: tuple[Annotated[tuple[Duration, float, float], Field(strict=False)], ...] = Field(
+        default=(), strict=False, description="[[60s, 0.75, 1]]: from when on, from, to."
+    )
+
+    @property
+    def parts(self) -> tuple[tuple[int, float, float], ...]:
+        """(from when on, from which lot on, to which), in order of time."""
+        return ((0, self.low, self.high), *sorted(self.later))
 
 
 def shares_of(given: Any) -> dict[int, Fraction]:
