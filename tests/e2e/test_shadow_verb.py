@@ -46,7 +46,7 @@ def test_what_the_shadow_answers_otherwise_is_drift_and_the_primary_is_judged_al
         asked = len(new.truth())
         again = plimsoll_here(
             "replay", "out", "--class", "primary", "--reference", "out/classes/primary", "--url", old.url,
-            "--out", "again", "--compare", "tokens", cwd=tmp_path,
+            "--out", "again", "--compare", "tokens", "--slo", "ratio(error) <= 2%", cwd=tmp_path,
         )  # fmt: skip
     found = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
@@ -99,8 +99,9 @@ def test_a_shadow_that_stalls_and_fails_never_moves_the_primary(tmp_path: Path) 
             assert report["verdict"]["outcome"] == "PASS"
             assert report["validity"]["outcome"] == "VALID"
             assert report["validity"]["sent"] == report["validity"]["planned"] == len(primary)
-    assert abs(firsts[1] - firsts[0]) < 5e6, "TTFT of the primary beside a stalled shadow"
-    assert lags[1] - lags[0] < 2e6
+    # What waited for the shadow would be late by its time-out, 1 s; two runs on a busy host differ by some ms.
+    assert abs(firsts[1] - firsts[0]) < 15e6, "TTFT of the primary beside a stalled shadow"
+    assert lags[1] - lags[0] < 10e6
     stalled = json.loads((out / "drift.json").read_text())
     assert stalled["primary"] == "PASS"
     assert stalled["drift"]["missing"] > 200
