@@ -101,7 +101,7 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
         device=torch_runner.choose_device(config.device),
         seed=config.seed,
         threads=torch_runner.choose_threads(config.threads),
-        **({"side": config.image_side} if name == "resnet50" else {}),
+        **({"side": config.image_side, "precision": config.precision} if name == "resnet50" else {}),
     )
     with service.startup.phase(WEIGHTS):
         model = Shelved(service.shelf, build)
@@ -168,5 +168,6 @@ def _scheduler(config: ServerConfig, loaded: torch_runner.Loaded) -> Scheduler:
         max_context=runner.shape.max_context,
         step_tokens=config.step_tokens,
         continuous=config.batching == "continuous",
+        kv_cache=config.kv_cache,
         eos=loaded.tokenizer.eos,
     )

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from plimsoll.reference_server.engine.batch_queue import WINDOWS
 from plimsoll.reference_server.misfortune.fault import check_models, parse_fault
 from plimsoll.reference_server.models import presets
+from plimsoll.reference_server.service.limit import parse_limit
 from plimsoll.reference_server.values.durations import batch_times, parse_duration_ns
 from plimsoll.reference_server.values.errors import ConfigError
 
@@ -22,6 +23,8 @@ FIXED = ("resnet50", "dlrm", "embedder")
 """Models of fixed outputs, which a dynamic batcher serves."""
 WITH_TORCH = tuple(name for name in MODELS if name != "scripted")
 SERVICES = ("constant", "exponential")
+PRECISIONS = ("float32", "int8")
+KV_CACHES = ("paged", "asked", "longest")
 DEVICES = ("auto", "cpu", "cuda")
 MAX_THREADS = 256
 """torch dies of many thousands."""
@@ -49,6 +52,8 @@ class ServerConfig:
     service: str = "constant"
     """Of scripted: whether a request's times are as given or drawn with that mean, or how long a batch takes."""
     queue_limit: int = 256
+    in_flight: str = ""
+    """Most requests under way, or the p99 that as many as are taken keep; "": no limit."""
     max_batch: int = 32
     max_wait_ns: int = 2_000_000
     """Longest that a batch of a fixed-output model, or of scripted times, waits to fill."""
@@ -61,6 +66,8 @@ class ServerConfig:
     kv_blocks: int | None = None
     block_size: int = 16
     step_tokens: int = 256
+    kv_cache: str = "paged"
+    """Of llm: whether a sequence's blocks come as it grows, or at once for all that it asked for or ever could."""
     prefix_cache: bool = False
     resident: int = 0
     """Most models of fixed outputs in memory at a time; 0: all."""
@@ -70,6 +77,8 @@ class ServerConfig:
     """Of llm: static runs each batch to its end before the next begins."""
     image_side: int = 224
     """Of resnet50: the side of the square that is computed; 0: as large as the picture, up to 512."""
+    precision: str = "float32"
+    """Of resnet50 on a CPU: int8 computes in bytes."""
     seed: int = 0
     threads: int | None = None
     faults: tuple[str, ...] = ()
@@ -104,6 +113,12 @@ class ServerConfig:
         if self.image_side and not presets.SIDES[0] <= self.image_side <= presets.SIDES[1]:
             low, high = presets.SIDES
             yield f"--image-side {self.image_side}: choose {low} to {high}, or 0: as large as the picture"
+        if self.kv_cache not in KV_CACHES:
+            yield f"--kv-cache {self.kv_cache}: unknown. Choose from {', '.join(KV_CACHES)}"
+        if self.precision not in PRECISIONS:
+            yield f"--precision {self.precision}: unknown. Choose from {', '.join(PRECISIONS)}"
+        elif self.precision != PRECISIONS[0] and "resnet50" not in self.models:
+            yield f"--precision {self.precision}: only resnet50 takes it (dlrm and embedder are 8-bit). Leave it out"
         if self.window not in WINDOWS:
             yield f"--window {self.window}: unknown. Choose from {', '.join(WINDOWS)}, or how long it is, like 10ms"
         for name, given in (("slots", self.slots is not None), ("service", self.service != "constant")):
@@ -119,6 +134,11 @@ class ServerConfig:
         elif self.weights is not None and not Path(self.weights).is_dir():
             wanted = "config.json, tokenizer.json and *.safetensors files"
             yield f"--weights {self.weights}: no such folder. Name one with {wanted}"
+
+        try:
+            parse_limit(self.in_flight)
+        except ValueError as error:
+            yield f"--in-flight: {error}"
 
     def _numbers(self) -> Iterator[str]:
         for name in ("http_port", "grpc_port"):
@@ -316,6 +336,7 @@ def _models(add: Callable[..., None], switch: Callable[..., object]) -> None:
 def _batching(add: Callable[..., None], switch: Callable[..., object]) -> None:
     add("--resident", "models of fixed outputs in memory at a time; others are loaded when asked; 0: all", 0, _whole)
     add("--response-cache", "answers over HTTP to keep for the same request", 0, _whole)
+    add("--in-flight", "requests at a time, others get 503; D: as many as keep p99 within it", "", metavar="N|D")
     add("--queue-limit", "most requests that wait", 256, _whole)
     add("--max-batch", "most sequences in a step, or samples in a batch", 32, _whole)
     add("--max-wait", "longest that a batch of a fixed-output model fills", "2ms", _duration)
@@ -324,9 +345,12 @@ def _batching(add: Callable[..., None], switch: Callable[..., object]) -> None:
     switch("--synchronise", default=1, type=_whole, metavar="N", help=multi_stream)
     add("--batching", "of llm: static runs a batch to its end", "continuous", metavar="continuous|static")
     add("--image-side", "of resnet50: pixels a side that are computed; 0: the picture's own", 224, _whole)
+    add("--precision", "of resnet50 on a CPU: numbers it computes in", "float32", metavar="|".join(PRECISIONS))
     add("--max-prompt", "most tokens of a prompt (default: by the context)", None, _whole)
     add("--max-output", "most tokens of an answer (default: by the context)", None, _whole)
     add("--kv-blocks", "blocks of the KV cache (default: by memory)", None, _whole)
+    kept = "of llm: blocks as tokens come, or at once for all asked for, or for a whole context"
+    add("--kv-cache", kept, KV_CACHES[0], metavar="|".join(KV_CACHES))
     add("--block-size", "tokens in a block", 16, _whole)
     add("--step-tokens", "most tokens in a step", 256, _whole)
     switch("--prefix-cache", action="store_true", help="reuse the KV blocks of equal prompt beginnings")

@@ -24,6 +24,7 @@ from plimsoll.reference_server.misfortune.fault import parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults, linger
 from plimsoll.reference_server.misfortune.levers import slots_lever
 from plimsoll.reference_server.seams.truth import Truth
+from plimsoll.reference_server.service.limit import parse_limit
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.values.durations import IMPORT, Startup, batch_times
 from plimsoll.reference_server.values.errors import ConfigError
@@ -59,6 +60,7 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
         served_by=config.served_by,
         shelf=Shelf(config.resident),
         response_cache=config.response_cache,
+        limit=parse_limit(config.in_flight),
     )
     http = HttpFrontEnd(service)
     grpc = _grpc(service) if config.grpc_port is not None else None
@@ -145,6 +147,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             service=config.service,
             queue_limit=config.queue_limit,
             late_ns=service.faults.late_ns,
+            rewords=service.faults.rewords,
             batches=batches,
         )
         service.levers.attach(slots_lever(service.scripted, service.faults))

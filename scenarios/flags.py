@@ -54,6 +54,7 @@ class Flags(TypedDict, total=False):
     workers: int | None
     retries: int | None
     keep: str | None
+    answers: bool | None
     warmup: str | float | None
     timeout: str | float | None
     connect_timeout: str | float | None
@@ -72,7 +73,7 @@ _TARGET = (
 )
 _PLAIN = (
     *("name", "mode", "reference", "seed", "workers", "retries", "warmup", "timeout", "connect_timeout", "drain"),
-    *("objectives", "cancel", "keep"),
+    *("objectives", "cancel", "keep", "answers"),
 )
 #: How a file is read: the same of its times and of its lengths.
 _READING = ("format", "time_unit", "columns")
@@ -145,7 +146,7 @@ def _parsed(mapping: Mapping[str, Any], where: str, labels: Mapping[str, str], e
 
 #: Flags of a run of several classes, and those that each class takes as a scenario does.
 _MIX_RUN = ("name", "seed", "retries", "warmup", "objectives", "keep")
-_MIX_EACH = ("mode", "reference", "workers", "timeout", "connect_timeout", "drain", "cancel")
+_MIX_EACH = ("mode", "reference", "workers", "timeout", "connect_timeout", "drain", "cancel", "answers")
 
 
 def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:

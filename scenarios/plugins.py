@@ -30,10 +30,13 @@ class Warmup:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A query every ``interval_ns``, each to be answered ``deadline_ns`` after it was due."""
+    """A query every ``interval_ns``, each to be answered ``deadline_ns`` after it was due; not ``even``: a set of them,
+    each due when its sensor looked.
+    """
 
     interval_ns: int
     deadline_ns: int
+    even: bool = True
 
 
 #: What plans with sessions tell rows apart by.

@@ -60,7 +60,8 @@ OF_RUN = ("name", "description", "seed", "warmup", "retries", "keep", "budget", 
 _OF_CLASS = ("kind", "params", "source", "objectives")
 #: Keys that no file has where nobody gave them, and what they are then.
 _ABSENT: Mapping[str, Any] = {
-    **dict.fromkeys(("labels", "lot", "client", "impair", "degraded")), "events": [], "phases": {}
+    **dict.fromkeys(("labels", "lot", "client", "impair", "degraded")), **dict.fromkeys(("answers", "copied"), False),
+    "events": [], "phases": {},
 }  # fmt: skip
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -214,12 +215,14 @@ class Scenario(BaseModel):
     keep: Keep = Field(
         default="all", description="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none."
     )
+    answers: bool = Field(default=False, description="Keep the answers, to hold another run's against them.")
     mix: Annotated[dict[str, InstanceOf[Scenario]], WithJsonSchema({"type": "object"})] = Field(
         default_factory=dict, description="Classes of traffic in one run, by name, instead of kind, params and source."
     )
 
     lot: LotSection | None = Field(default=None, description="Of a class that is an arm: written by arms.")
 
+    copied: bool = Field(default=False, description="Of a class: sent beside the others, and never judged.")
     labels: Labels | None = Field(
         default=None, description="What rows are told apart by: {backend: header x-served-by, tenant: source tenant}."
     )
@@ -323,9 +326,19 @@ class Scenario(BaseModel):
             return self.cancel
         return kinds()[self.kind].gave_up(self.params, self.seed)
 
+    @property
+    def judged(self) -> dict[str, Scenario]:
+        """The classes that the verdict is about: all but copies."""
+        return {name: one for name, one in self.mix.items() if not one.copied}
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Answers stay, to be compared with references or with another run's."""
+        return self.answers or self.mode == "accuracy"
+
     def told_apart_by(self) -> dict[str, tuple[str, ...]]:
         """The labels that its rows will have, beside those of every run; with their values, where it knows them."""
-        found: dict[str, tuple[str, ...]] = {"class": tuple(self.mix)} if self.mix else {}
+        found: dict[str, tuple[str, ...]] = {"class": tuple(self.judged)} if self.mix else {}
         if self.events or self.phases:
             found["phase"] = tuple(self.phases) or happenings.phases_of(self.events)
         for one in self.classes.values():
@@ -336,7 +349,7 @@ class Scenario(BaseModel):
             names += ["degraded"] if one.degraded is not None else []
             names += OF_CALLERS if getattr(one.params, "barge_in", None) is not None else ()
             found |= dict.fromkeys(names, ())
-        return found | ({"arm": tuple(self.mix)} if "arm" in found else {})
+        return found | ({"arm": tuple(self.judged)} if "arm" in found else {})
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
@@ -441,24 +454,27 @@ def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any]
         raise ScenarioError(wrong)
     own = {key: mapping[key] for key in ("kind", "params", "source") if key in mapping}
     shares: dict[str, dict[int, Fraction]] = {}
-    for name, arm in arms.items():
+    beside = [name for name, arm in arms.items() if isinstance(arm, Mapping) and arm.get("share") == "copy"]
+    for name in [one for one in arms if one not in beside]:
         try:
-            shares[name] = shares_of(arm.get("share") if isinstance(arm, Mapping) else None)
+            shares[name] = shares_of(arms[name].get("share") if isinstance(arms[name], Mapping) else None)
         except ValueError as error:
             wrong.append(place.say(("arms", str(name), "share"), str(error)))
-    times = sorted({time for one in shares.values() for time in one})
+    times = sorted({0, *(time for one in shares.values() for time in one)})
     bounds = {time: bounds_at(time, shares) for time in times if not wrong}
     for time, found in bounds.items():
-        if (total := found[[*arms][-1]][1]) != 1:
+        if (total := max((high for _, high in found.values()), default=0)) != 1:
             when = f" from {format_duration(time)} on" if len(times) > 1 else ""
             wrong.append(place.say(("arms",), f"has shares of {float(total * 100):g} % together{when}. Give 100 %"))
     if wrong:
         raise ScenarioError(wrong)
     classes = {}
     for name, arm in arms.items():
-        (low, high), later = bounds[0][name], [[format_duration(t), *map(float, bounds[t][name])] for t in times[1:]]
-        lot = {"from": float(low), "to": float(high), **({"later": later} if later else {})}
-        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, "lot": lot}
+        (low, high), *rest = (map(float, bounds[time].get(name, (0, 1))) for time in times)
+        later = [[format_duration(time), *lot] for time, lot in zip(times[1:], rest, strict=True)]
+        lot = {"from": low, "to": high, **({"later": later} if later else {})}
+        mine = {"lot": lot, **({"copied": True} if name in beside else {})}
+        classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, **mine}
     lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
     lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
     made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}

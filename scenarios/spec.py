@@ -112,7 +112,10 @@ def json_schema() -> dict[str, Any]:
             "additionalProperties": False,
         },
     }  # fmt: skip
-    share = {"type": ["string", "object"], "description": "Of the queries, by lot: 10%, or {0s: 5%, 60s: 25%}."}
+    share = {
+        "type": ["string", "object"],
+        "description": "Of the queries, by lot: 10%, {0s: 5%, 60s: 25%}, or copy.",
+    }
     schema["properties"]["arms"] = {
         "description": "One open loop, dealt by lot to several targets: {base: {share: 90%}, canary: {share: 10%}}.",
         "type": "object", "minProperties": 2,

@@ -36,7 +36,7 @@ def check(prepared: Prepared) -> None:
     """Raises HarnessFault where rows of this run can't stay with its agents, and leaves no folder of it then."""
     scenario = prepared.job.scenario
     reasons = unjudgeable(prepared.promises)
-    reasons += ["mode accuracy"] if scenario.mode == "accuracy" else []
+    reasons += ["mode accuracy, or answers that are kept"] if scenario.keeps_answers else []
     spoken = protocols().get(scenario.target.protocol)
     if getattr(scenario.source, "kind", "") == "audio" or (spoken and (spoken.sessions or spoken.source == "audio")):
         reasons.append(f"sessions or speech (protocol {scenario.target.protocol})")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
@@ -150,6 +150,9 @@ def read_answer(
     """
     if exchange.session is not None and exchange.session.heard is not None:
         return Answer(exchange.session.heard)
+    length = outcome.header(exchange, b"inference-header-content-length")
+    if length is not None and not paths:
+        return _tensor_of(_unpacked(bytes(exchange.body), int(length)), tensor)
     stream = _stream(exchange, framed, byte_order)
     if stream is None:
         return _whole(bytes(exchange.body), paths, tensor)
@@ -214,6 +217,21 @@ def _whole(body: bytes, paths: tuple[Selector, ...], tensor: str | None) -> Answ
     return None if text is None else Answer(text)
 
 
+def _unpacked(body: bytes, at: int) -> list[Any]:
+    """The outputs of a response of the Open Inference Protocol whose tensors are bytes behind ``at`` bytes of JSON."""
+    outputs = (_decoded(body[:at]) or {}).get("outputs") or []
+    for one in outputs:
+        size, datatype = one.get("parameters", {}).get("binary_data_size"), one["datatype"]
+        if size is None:
+            continue
+        raw, at = body[at : at + size], at + size
+        if datatype == "BYTES":  # each element behind its length
+            one["data"] = [raw[4 : 4 + int.from_bytes(raw[:4], "little")].decode("utf-8", "replace")] if raw else []
+        elif datatype in DATATYPES:
+            one["data"] = np.frombuffer(raw, DATATYPES[datatype])
+    return list(outputs)
+
+
 def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:
     named = [one for one in outputs if isinstance(one, dict) and (name is None or one.get("name") == name)]
     if not named or "data" not in named[0]:
@@ -248,8 +266,13 @@ def gather(
     import pyarrow as pa
 
     found = dict(_lines(segments))
-    query = np.repeat(plan.query_id, np.diff(plan.offsets)).tolist()
-    place, payload = plan.sample_ix.tolist(), plan.payload_ix.tolist()
+    sizes = np.diff(plan.offsets)
+    query, place, payload = np.repeat(plan.query_id, sizes).tolist(), plan.sample_ix.tolist(), plan.payload_ix.tolist()
+    if plan.cyclic:  # its list begins again and again: a row for each answer
+        n = len(sizes)
+        keys = [(q, at) for q, at in sorted(found) if q >= 0 and 0 <= at < sizes[q % n]]
+        query, place = [q for q, _ in keys], [at for _, at in keys]
+        payload = [int(plan.payload_ix[plan.offsets[q % n] + at]) for q, at in keys]
     kept = [found.get(key, {}) for key in zip(query, place, strict=True)]
     data = [base64.b64decode(one["data"]) if "data" in one else None for one in kept]
     table = pa.table(
@@ -327,20 +350,45 @@ def scores_of(folder: Path) -> Scores | None:
 
     Raises HarnessFault for a file that can't be read.
     """
+    kept = answers_of(folder)
+    if kept is None or any(one.expected is None for one in kept):
+        return None
+    keys = np.array([one.key for one in kept], np.int64).reshape(-1, len(_KEYS))
+    return score([one.answer for one in kept], [one.expected for one in kept], keys)
+
+
+class Kept(NamedTuple):
+    """What a run directory has of one planned sample. ``key``: its query and its place there; ``sample``: its place in
+    the source.
+    """
+
+    key: tuple[int, int]
+    sample: int
+    answer: Answer | None
+    expected: Any
+
+
+def answers_of(folder: Path) -> list[Kept] | None:
+    """The answers of a run directory, in the plan's order; None: it kept none. Raises HarnessFault for a file that
+    can't be read.
+    """
     path = folder / FILE
     if not path.is_file():
         return None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    columns = [*_KEYS, "payload_ix", "text", "data", "datatype", "shape", "expected"]
     try:
-        rows = pq.read_table(path, columns=[*_KEYS, "text", "data", "datatype", "shape", "expected"]).to_pylist()
-        expected = [None if row["expected"] is None else json.loads(row["expected"]) for row in rows]
-        answers = [_answer(row) for row in rows]
+        return [
+            Kept(
+                (row["query_id"], row["sample_ix"]), row["payload_ix"], _answer(row),
+                None if row["expected"] is None else json.loads(row["expected"]),
+            )
+            for row in pq.read_table(path, columns=columns).to_pylist()
+        ]  # fmt: skip
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise HarnessFault(f"{path}: damaged or from another version ({error}). Run again") from None
-    keys = np.array([[row[name] for name in _KEYS] for row in rows], np.int64).reshape(-1, len(_KEYS))
-    return score(answers, expected, keys) if all(one is not None for one in expected) else None
 
 
 def _answer(row: dict[str, Any]) -> Answer | None:

@@ -179,8 +179,8 @@ class Worker:
         return Manners(affinity, goes_on, scripts, reader(options, spec.answers))
 
     def _outputs(self) -> OutputLog | None:
-        """Where answers are kept, in accuracy mode."""
-        if self._scenario.mode != "accuracy":
+        """Where answers are kept, if they are."""
+        if not self._scenario.keeps_answers:
             return None
         from plimsoll.harness.generator.outputs import OutputLog
 

@@ -28,7 +28,7 @@ from plimsoll.scenarios.text.fields import parse_duration
 from plimsoll.slo.metrics.indicator import ENTRIES, catalogue
 from plimsoll.slo.objectives.budget import WHOLE
 from plimsoll.slo.objectives.ledger import policy
-from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.objective import BESIDE, Objective
 from plimsoll.slo.objectives.openslo import Slo
 from plimsoll.slo.objectives.selector import Condition
 from plimsoll.slo.statistics.confidence import Sample, chance_to_pass, sample, without_bad
@@ -310,6 +310,8 @@ def _of_objective(objective: Objective, load: AnyLoad, confidence: str, given: A
         note = "judged as observed: any number of requests decides, and says nothing about the endpoint beyond this run"
         if objective.of is not None:
             note = "judged by stretches of requests: the more there are a second, the finer (docs/guide/events.md)"
+        if objective.statistic in BESIDE:
+            note = "with bounds: the more requests in each part, the narrower (docs/guide/overload.md)"
         return Need(str(objective), "as observed", note=note)
     found = sample(limit, confidence, given.bad_share, given.power, given.design_effect)
     indicator = catalogue().get(objective.indicator)

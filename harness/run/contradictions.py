@@ -101,12 +101,16 @@ def _told(scenario: Scenario, objective: Objective) -> bool:
 
 def _uncompared(scenario: Scenario, asked: Sequence[Objective]) -> list[str]:
     """Why answers of this load can't be held against references."""
-    if scenario.mode != "accuracy":
-        said = "reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out"
-        return [said] if scenario.reference is not None else []
+    if scenario.mode != "accuracy" and scenario.reference is not None:
+        return ["reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out"]
+    if scenario.mode != "accuracy" and not scenario.answers:
+        return []
     spec = protocols().get(scenario.target.protocol)
     if spec is not None and not spec.needs_url:
-        return ["mode: the null protocol answers nothing. Use another protocol, or --mode performance"]
+        what = "answers" if scenario.mode != "accuracy" else "mode"
+        return [f"{what}: the null protocol answers nothing. Use another protocol, or leave {what} out"]
+    if scenario.mode != "accuracy":
+        return []
     try:
         expected = references(scenario.source_object(), scenario.reference)
     except ScenarioError as error:

@@ -211,12 +211,12 @@ class Part:
         self.failed = found.faults
 
     def conclude(self, aborted: str | None, interrupted: bool) -> tuple[GeneratorFacts, Callable[[Path], None] | None]:
-        """What its workers' accounts say, and in accuracy mode what writes its answers."""
+        """What its workers' accounts say, and what writes its answers, where it keeps them."""
         scenario = self.job.scenario
         self.manifest |= self.workforce.facts()
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
             self.manifest["normaliser"] = _stated_normaliser(self.target.options)
-        answers = self._gather_outputs() if scenario.mode == "accuracy" else None
+        answers = self._gather_outputs() if scenario.keeps_answers else None
         members = self.workforce.members
         facts = ended(self._planned(self.workforce.facts()), members)
         faults = [*deaths(members), *self.workforce.faults(), *facts.worker_faults]
@@ -230,9 +230,9 @@ class Part:
 
         job = self.job
         try:
-            plan, mlperf = self.plan.pieces.whole(), job.scenario.kind in QUANTILES
+            mlperf = job.scenario.mode == "accuracy" and job.scenario.kind in QUANTILES
             first = int(self.manifest.get("first_query_id", 0))
-            return gather(job.directory.segments, plan, job.run_id, self._expected, mlperf, first)
+            return gather(job.directory.segments, self.plan.pieces.whole(), job.run_id, self._expected, mlperf, first)
         except OSError as error:
             self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
             return None

@@ -104,6 +104,17 @@ def _as_stored(report: Report, sealed: Sealed) -> Report:
     return report.model_copy(update={"run": run, "attempts": attempts})
 
 
+def without_copies(sealed: Sealed) -> Sealed:
+    """What the verdict is about: a run without the classes that were sent beside the others."""
+    copies = {name for name, one in (sealed.scenario.get("mix") or {}).items() if one.get("copied")}
+    judged = {name: facts for name, facts in sealed.classes.items() if name not in copies}
+    if not judged or len(judged) == len(sealed.classes):
+        return sealed
+    rows = mixture.only(sealed.records, tuple(judged))
+    facts = mixture.facts_of(judged) if len(judged) > 1 else next(iter(judged.values()))
+    return replace(sealed, records=rows, facts=facts, classes=judged if len(judged) > 1 else {})
+
+
 def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Report:
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
     told = replace(promises, notes=notes(sealed, promises), hops=_hops(sealed))
@@ -115,9 +126,10 @@ def _judged(sealed: Sealed, promises: Promises, by: Sequence[str] = ()) -> Repor
 
         served, fault = server_of(sealed.directory.path, manifest)
     told = told if fault is None else replace(told, notes=(*told.notes, fault))
-    records = sealed.told_apart
+    heard = without_copies(sealed)
+    records = heard.told_apart
     judged = slo_judge(
-        records, sealed.facts, told, _scores(sealed), retention.merged(sealed.kept), sealed.classes, served,
+        records, heard.facts, told, _scores(sealed), retention.merged(sealed.kept), heard.classes, served,
         _moments(sealed),
     )  # fmt: skip
     recorded = originals.load(sealed.directory.path)
@@ -168,7 +180,7 @@ def _answered(sealed: Sealed) -> dict[Path, int]:
     return {
         path if name is None else path / mixture.FOLDER / name: place * mixture.IDS
         for place, (name, one) in enumerate(modes)
-        if one.get("mode") == "accuracy"
+        if one.get("mode") == "accuracy" or one.get("answers")
     }
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.slo.objectives.selector import Condition, selected
 from plimsoll.slo.records import records as rec
-from plimsoll.slo.records.labels import LabelTable
+from plimsoll.slo.records.labels import SET, LabelTable
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.validity.generator import GeneratorFacts
 
@@ -58,11 +59,11 @@ def _labelled(rows: Records, manifest: Mapping[str, Any], names: tuple[str, ...]
 
 
 def _numbered(columns: Mapping[str, Any], by: int) -> dict[str, Any]:
-    """Sessions are counted as queries are."""
+    """Sessions and sets of frames are counted as queries are."""
     found = dict(columns)
-    if "session" in found:
-        number = np.asarray(found["session"], np.int64)
-        found["session"] = np.where(number >= 0, number + by, -1)
+    for name in found.keys() & {"session", SET}:
+        number = np.asarray(found[name], np.int64)
+        found[name] = np.where(number >= 0, number + by, -1)
     return found
 
 
@@ -80,6 +81,18 @@ def part(records: Records, manifest: Mapping[str, Any]) -> Records:
     texts = {label: texts for label, texts in held.texts.items() if label != "class"}
     left = LabelTable(MappingProxyType(others), MappingProxyType(texts), len(mine)) if others else None
     return _moved(mine, -int(manifest["first_query_id"]), -int(manifest["first_worker"])).labelled(left)
+
+
+def only(records: Records, names: tuple[str, ...]) -> Records:
+    """The rows of these classes, whose labels know of no other class and no other arm."""
+    rows = selected(records, (Condition("class", "=", names),))
+    assert rows.labels is not None
+    columns, texts = {name: rows.labels.columns[name] for name in rows.labels.columns}, dict(rows.labels.texts)
+    for label in {"class", "arm"} & texts.keys():
+        there, place = np.unique(np.asarray(columns[label]), return_inverse=True)
+        columns[label] = place - int((there < 0).any())
+        texts[label] = tuple(texts[label][one] for one in there if one >= 0)
+    return rows.labelled(LabelTable(MappingProxyType(columns), MappingProxyType(texts), len(rows)))
 
 
 def _moved(rows: Records, queries: int, workers: int) -> Records:

@@ -180,7 +180,7 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     members = [] if of_locust else _members(directory, begun)
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan.extent(), members))
     answers, notes = None, tuple[str, ...]()
-    if scenario.get("mode") == "accuracy":
+    if scenario.get("mode") == "accuracy" or scenario.get("answers"):
         answers, notes = _gather_outputs(directory, scenario, plan.whole(), manifest)
     payloads, source, told = read_again(scenario)
     chosen = _chosen(scenario, plan.extent())
@@ -289,9 +289,10 @@ def _gather_outputs(
 
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
-        expected = references(known.source_object(), known.reference)
+        accuracy = known.mode == "accuracy"
+        expected = references(known.source_object(), known.reference) if accuracy else None
         run_id, first = str(manifest["run_id"]), int(manifest.get("first_query_id", 0))
-        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES, first), ()
+        return gather(directory.segments, plan, run_id, expected, accuracy and known.kind in QUANTILES, first), ()
     except (ScenarioError, HarnessFault, OSError) as error:
         return None, (f"the answers were not gathered ({error})",)
 

@@ -367,7 +367,7 @@ def _arrivals(scenario: Scenario) -> str:
 def _arrival_process(scenario: Scenario) -> str | None:
     """The arrival process whose shape can be tested: only a constant rate has one."""
     if scenario.frame is not None:
-        return "constant"
+        return "constant" if scenario.frame.even else None
     rate = scenario.params.model_dump().get("rate")
     found = _arrivals(scenario) if isinstance(rate, int | float) else None
     if scenario.lot is not None and scenario.lot.later:

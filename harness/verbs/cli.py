@@ -30,7 +30,7 @@ VERBS = {
     "import": "import_",
     "plan": "plan",
     **dict.fromkeys(("gate", "report"), "gate"),
-    **dict.fromkeys(("compare", "bakeoff", "canary"), "compare"),
+    **dict.fromkeys(("compare", "bakeoff", "canary", "shadow"), "compare"),
     "search": "search",
     **dict.fromkeys(("sweep", "capacity", "overload"), "sweep"),
     "coldstart": "coldstart",

@@ -21,6 +21,7 @@ from plimsoll.harness.transport.rpc.call import GrpcOptions
 from plimsoll.harness.verbs.cli import command_line
 from plimsoll.harness.verbs.flags import EXAMPLES, groups, is_long, value_of
 from plimsoll.reports import report
+from plimsoll.reports.documents import drift
 from plimsoll.reports.models import comparison_parts as comparison
 from plimsoll.scenarios.samples.traces import formats
 from plimsoll.scenarios.spec import json_schema
@@ -165,6 +166,7 @@ def pages() -> dict[Path, str]:
         PAGE.parent / "recordings.md": format_table((PAGE.parent / "recordings.md").read_text("utf-8")),
         PAGE.parent / "scenario.schema.json": json.dumps(json_schema(), indent=1) + "\n",
         PAGE.parent / "comparison.schema.json": json.dumps(comparison.json_schema(), indent=1) + "\n",
+        PAGE.parent / "drift.schema.json": json.dumps(drift.json_schema(), indent=1) + "\n",
         PAGE.parent / "report.schema.json": json.dumps(report.json_schema(), indent=1) + "\n",
     }
 

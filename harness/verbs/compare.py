@@ -266,3 +266,56 @@ def canary(
         commands,
     )
     raise flags.leave(decide(wanted, Session(out, format or [], False, json_, staff, errors)), exit_map)
+
+
+def shadow(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="An open loop: its queries go to both, each at the same instant.")
+    ],
+    url: flags.Url = None,
+    shadow: Annotated[str | None, typer.Option("--shadow", metavar="URL", help="What is looked at, unjudged.")] = None,
+    compare: flags.Compare = None,
+    differs: flags.Differs = None,
+    slo: Slo = None,
+    confidence: flags.Confidence = None,
+    rate: Annotated[float | None, typer.Option(help="Queries per second to each of them (server).")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="D", help="Send for at least this long.")] = None,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="Send at least this many to each.")] = None,
+    protocol: flags.Protocol = None,
+    model: flags.Model = None,
+    seed: flags.Seed = None,
+    workers: flags.Workers = None,
+    warmup: flags.Warmup = None,
+    timeout: flags.Timeout = None,
+    header: flags.Header = None,
+    api_key_env: flags.ApiKeyEnv = None,
+    option: flags.ProtocolOption = None,
+    ca_file: flags.CaFile = None,
+    insecure: flags.Insecure = False,
+    live: flags.Live = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory, with drift.json.")] = None,
+    format: Formats = None,
+    json_: Json = False,
+    exit_map: flags.ExitMap = None,
+) -> None:
+    """Send each query to two endpoints at once, judge the first, and say how often and how the second's answers differ.
+
+    The shadow's times are compared query by query. Neither they nor its failures touch the verdict on the primary.
+    """
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.comparison.shadow_session import shadow as send_both
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
+
+    load: dict[str, Any] = {
+        "protocol": protocol, "model": model, "seed": seed, "workers": workers, "warmup": warmup, "timeout": timeout,
+        "duration": duration, "queries": queries,
+        "api_key_env": api_key_env, "ca_file": ca_file, "tls_verify": False if insecure else None,
+        "headers": pairs(header or [], ":", "--header") or None,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    staff, errors = staff_of(live, None, None, None, None)
+    session = Session(out, format or [], False, json_, staff, errors)
+    asked = Asked(slo or [], confidence=confidence)
+    how = compare or "exact", differs or "1%"
+    raise flags.leave(send_both(scenario, rate, (url, shadow), load, asked, how, session), exit_map)

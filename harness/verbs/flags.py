@@ -114,6 +114,17 @@ Keep = Annotated[
         help="Chunk times and answers that stay after the verdict: all, tail, sample:1% or none. Default: all.",
     ),
 ]
+KeepAnswers = Annotated[
+    bool, typer.Option("--keep-answers", help="Keep the answers, to hold another run's against them.")
+]
+Compare = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="How: exact, tokens[:P], json[:FIELD,...], numbers[:P], wer[:P] or top1. Default: exact.",
+    ),
+]
+Differs = Annotated[str | None, typer.Option(metavar="P", help="The share of answers that may differ. Default: 1%.")]
 Warmup = Annotated[
     str | None,
     typer.Option(metavar="D", help="Send load for this long before each run, and do not judge it. Default: 0s."),
@@ -437,6 +448,7 @@ RARE: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "retries",
                 "warmup",
                 "keep",
+                "keep_answers",
             ),
         ),
         "More about objectives": ("goodput", "confidence", "production_rate", "exit_map"),
@@ -485,6 +497,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "canary": (
             "plimsoll canary chat.yaml --url http://old:8000 --canary http://new:8000 --steps 5%,25%,50% "
             "--step-time 5m --abort './rollback.sh'",
+        ),
+        "shadow": (
+            "plimsoll shadow chat.yaml --url http://old:8000 --shadow http://new:8000 --compare tokens --differs 1%",
         ),
         "coldstart": (
             "plimsoll coldstart --start 'vllm serve m --port 8000' --url http://127.0.0.1:8000 --slo 'ready <= 60s'",

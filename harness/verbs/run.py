@@ -95,6 +95,7 @@ def run(
     workers: shared.Workers = None,
     retries: shared.Retries = None,
     keep: shared.Keep = None,
+    keep_answers: shared.KeepAnswers = False,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
@@ -139,7 +140,7 @@ def run(
         **read_as(trace_format, time_unit, column),
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
-        "retries": retries, "keep": keep,
+        "retries": retries, "keep": keep, "answers": keep_answers or None,
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
         "headers": pairs(header or [], ":", "--header") or None,
@@ -176,6 +177,11 @@ def replay(
     time_unit: shared.TimeUnit = None,
     column: shared.Column = None,
     describe: Annotated[bool, typer.Option("--describe", help="Say what is in it, and send nothing.")] = False,
+    reference: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Compare the answers with those that this run kept.")
+    ] = None,
+    compare: shared.Compare = None,
+    differs: shared.Differs = None,
     max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
@@ -185,6 +191,7 @@ def replay(
     workers: shared.Workers = None,
     retries: shared.Retries = None,
     keep: shared.Keep = None,
+    keep_answers: shared.KeepAnswers = False,
     warmup: shared.Warmup = None,
     timeout: shared.Timeout = None,
     calibrate_tokens: shared.CalibrateTokens = False,
@@ -229,6 +236,7 @@ def replay(
         **shape, "kind": "replay",
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
         "retries": retries, "keep": keep, "warmup": warmup, "timeout": timeout,
+        "answers": keep_answers or reference is not None or None,
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     served = bool(server_metrics or server_pid)
@@ -237,6 +245,15 @@ def replay(
         live, locust_master, expect_workers, locust_wait, locust_web, asked=(server_metrics, server_pid)
     )
     found = [*one_on_stdout(format or [], json_, quiet), *problems]
+    if reference is None and (compare or differs):
+        found.append("--compare, --differs: only with --reference. Add it, or leave these out")
+    if reference is not None:
+        from plimsoll.harness.series.comparison.shadow_session import held_against
+
+        sent = partial(prepare, base, flags, asked, (), out, (), calibrate_tokens, allow_commands=allow_commands)
+        raise typer.Exit(
+            held_against(sent, reference, (compare or "exact", differs or "1%"), format or [], found, json_, staff)
+        )
     prepared = prepare(base, flags, asked, format or [], out, (), calibrate_tokens, found, allow_commands)
     raise typer.Exit(run_job(prepared, as_json=json_, quiet=quiet, staff=staff))
 

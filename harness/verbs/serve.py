@@ -34,11 +34,17 @@ def serve(
         typer.Option(metavar="constant|exponential|T(B)", help="Times of a request, or of a batch (scripted)."),
     ] = None,
     fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="A fault: stall=at:5s,for:2s.")] = None,
+    in_flight: Annotated[
+        str | None, typer.Option(metavar="N|D", help="Requests at a time, others get 503; D: as p99 allows.")
+    ] = None,
     queue_limit: Annotated[int | None, typer.Option(help="How many requests may wait before 503.")] = None,
     max_batch: Annotated[int | None, typer.Option(help="Most sequences in a step, samples in a batch.")] = None,
     max_wait: Annotated[str | None, typer.Option(metavar="D", help="How long a batch waits to fill.")] = None,
     window: Annotated[
         str | None, typer.Option(metavar="D", help="What a batch waits for: none, static, dynamic, adaptive or D.")
+    ] = None,
+    kv_cache: Annotated[
+        str | None, typer.Option(metavar="paged|asked|longest", help="What a sequence keeps room for (llm).")
     ] = None,
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Reuse the KV blocks of equal prompt beginnings (llm).")
@@ -49,6 +55,9 @@ def serve(
     resident: Annotated[int | None, typer.Option(help="Models of fixed outputs in memory at a time.")] = None,
     response_cache: Annotated[int | None, typer.Option(help="Answers to keep for the same request.")] = None,
     image_side: Annotated[int | None, typer.Option(help="Pixels a side that resnet50 computes; 0: as sent.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="float32|int8", help="Numbers that resnet50 computes in, on a CPU.")
+    ] = None,
     synchronise: Annotated[int | None, typer.Option(help="Each request holds N samples: one batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
     version: Annotated[str | None, typer.Option(metavar="V", help="Version that answers name.")] = None,
@@ -83,12 +92,15 @@ def serve(
         "--itl": itl,
         "--slots": slots,
         "--service": service,
+        "--in-flight": in_flight,
         "--queue-limit": queue_limit,
         "--max-batch": max_batch,
         "--max-wait": max_wait,
         "--window": window,
         "--batching": batching,
+        "--kv-cache": kv_cache,
         "--image-side": image_side,
+        "--precision": precision,
         "--response-cache": response_cache,
         "--resident": resident,
         "--synchronise": synchronise,

@@ -58,8 +58,9 @@ class KvBlocks:
         """Blocks of ``owner`` in token order. Read-only for the caller; grows in place with the owner."""
         return self._tables[owner].blocks
 
-    def open(self, owner: Hashable, tokens: Sequence[int], *, reserve: int = 0) -> int:
-        """Give ``owner`` room for ``tokens``; returns how many of them already have their keys and values.
+    def open(self, owner: Hashable, tokens: Sequence[int], *, reserve: int = 0, room: int = 0) -> int:
+        """Give ``owner`` room for ``tokens``, or for ``room`` of them where that is more; returns how many already have
+        their keys and values.
 
         At least one token is always left to compute, since its output is what the owner is after.
         Raises OutOfBlocks, changing nothing, when fewer than ``reserve`` blocks would stay available.
@@ -69,7 +70,7 @@ class KvBlocks:
         if reserve + 1 > self.available:  # at least one block is always fresh: no need to look for the others
             raise OutOfBlocks
         shared, digest = self._match(tokens)
-        fresh = self.blocks_for(len(tokens)) - len(shared)
+        fresh = self.blocks_for(max(len(tokens), room)) - len(shared)
         woken = sum(1 for block in shared if self._references[block] == 0)
         if fresh + woken + reserve > self.available:
             raise OutOfBlocks

@@ -121,6 +121,10 @@ class Metrics:
         self._age.labels(model).set_function(age_s)
         self._models.add(model)
 
+    def limit(self, read: Callable[[], float]) -> None:
+        """Have the limit of requests under way read with every page."""
+        Gauge("reference_in_flight_limit", "Most requests under way", registry=self._registry).set_function(read)
+
     def cached(self, result: str) -> None:
         """Count one request that an answer was kept of (``hit``) or not (``miss``)."""
         self._cache.labels(result).inc()
@@ -176,6 +180,7 @@ class Metrics:
         self._kv_used.set(blocks.used)
         self._kv_total.set(blocks.n_blocks)
         self._kv_usage.set(blocks.used / blocks.n_blocks)
+        self._kv_waste.set(scheduler.kv_waste)
         self._preempted.set(scheduler.n_preempted)
         self._cached.inc(scheduler.n_cached - self._cached_seen)
         self._cached_seen = scheduler.n_cached
@@ -225,6 +230,7 @@ class Metrics:
         self._kv_used = gauge("reference_kv_blocks_used", "KV blocks in use")
         self._kv_total = gauge("reference_kv_blocks", "KV blocks there are")
         self._kv_usage = gauge("reference_kv_usage_ratio", "Share of the KV blocks in use")
+        self._kv_waste = gauge("reference_kv_waste_ratio", "Share of what sequences hold in which nothing is")
         self._preempted = gauge("reference_preempted", "Sequences sent back so far")
 
     def _make_process_metrics(self) -> None:

@@ -137,11 +137,14 @@ class Scheduler:
         step_tokens: int = 256,
         chunked_prefill: bool = True,
         continuous: bool = True,
+        kv_cache: str = "paged",
         eos: frozenset[int] = frozenset({EOS}),
         ageing_ns: int = AGEING_NS,
     ) -> None:
         """Without ``chunked_prefill`` prompts are computed whole, in steps of their own; without ``continuous`` nobody
-        joins a batch that runs: the next one begins when the last member of this one has ended.
+        joins a batch that runs: the next one begins when the last member of this one has ended. ``kv_cache``: ``paged``
+        gives blocks as tokens come; ``asked`` keeps room from the start for the prompt and all tokens asked for,
+        ``longest`` for a whole context.
         """
         if min(max_batch, max_context, step_tokens) < 1 or queue_limit < 0:
             raise ValueError("max_batch, max_context and step_tokens must be at least 1, queue_limit at least 0")
@@ -152,6 +155,8 @@ class Scheduler:
         self.step_tokens = step_tokens
         self.chunked_prefill = chunked_prefill
         self.continuous = continuous
+        self._kv_cache = kv_cache
+        self._kv_waste = 0.0
         self._roster: set[int] = set()
         """Of a batch that runs to its end: who belongs to it."""
         self.eos = eos
@@ -170,6 +175,13 @@ class Scheduler:
     @property
     def n_running(self) -> int:
         return len(self._running)
+
+    @property
+    def kv_waste(self) -> float:
+        """Of the cells that sequences held after the last step: the share in which there is nothing, yet or ever. Any
+        thread may ask.
+        """
+        return self._kv_waste if self._running else 0.0
 
     def waiting_since_ns(self) -> int:
         """Since when the one waits that waits longest; -1 when nobody does."""
@@ -254,6 +266,8 @@ class Scheduler:
             self.blocks.publish(chunk.sequence_id, generation.tokens, generation.n_computed)
             if chunk.sample:
                 emissions.append(self._extend(generation, token))
+        held = sum(len(self.blocks.table(g.sequence_id)) for g in self._running) * self.blocks.block_size
+        self._kv_waste = 1 - sum(g.n_computed for g in self._running) / held if held else 0.0
         return emissions
 
     def _extend(self, generation: Generation, token: int) -> Emission:
@@ -323,12 +337,22 @@ class Scheduler:
         closed = not self.continuous and bool(self._running)
         n_running, room = self.max_batch if closed else len(self._running), self.blocks.available
         for position, generation in enumerate(queue):
-            need = self.blocks.blocks_for(len(generation.tokens))
-            if n_running >= self.max_batch or need + n_running > room:
+            need = self.blocks.blocks_for(self._room(generation))
+            if n_running >= self.max_batch or need + self._spare(n_running) > room:
                 return len(queue) - position
             n_running += 1
             room -= need
         return 0
+
+    def _room(self, generation: Generation) -> int:
+        """Tokens that a sequence gets blocks for when it is admitted."""
+        if self._kv_cache == "paged":
+            return len(generation.tokens)
+        return generation.n_prompt + generation.max_new if self._kv_cache == "asked" else self.max_context
+
+    def _spare(self, n_running: int) -> int:
+        """One spare block for each running sequence that grows: without it a newcomer is sent back at the next step."""
+        return n_running if self._kv_cache == "paged" else 0
 
     def _admit(self, now_ns: int) -> Generation | None:
         if not self._waiting or len(self._running) >= self.max_batch:
@@ -337,8 +361,8 @@ class Scheduler:
         if not self.continuous and generation.sequence_id not in self._roster:
             return None
         try:
-            # One spare block for each running sequence: without it a newcomer is sent back at the next step.
-            cached = self.blocks.open(generation.sequence_id, generation.tokens, reserve=len(self._running))
+            spare, room = self._spare(len(self._running)), self._room(generation)
+            cached = self.blocks.open(generation.sequence_id, generation.tokens, reserve=spare, room=room)
         except OutOfBlocks:
             return None
         del self._waiting[0]

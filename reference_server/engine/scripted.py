@@ -44,6 +44,7 @@ class ScriptedModel:
         queue_limit: int = 256,
         max_context: int = 131_072,
         late_ns: Callable[[str, int, int], int] | None = None,
+        rewords: Callable[[str, int], bool] | None = None,
         batches: BatchClock | None = None,
     ) -> None:
         """With ``batches`` the first token comes when the request's batch ends, which stands for the ttft."""
@@ -56,6 +57,7 @@ class ScriptedModel:
         self._exponential = service == "exponential"
         self._queue_limit = queue_limit
         self.late_ns = late_ns
+        self.rewords = rewords
         self.batches = batches
         self._n_busy = 0
         self._busy_ns = self._since_ns = 0
@@ -204,7 +206,8 @@ class ScriptedAnswer:
         """Write each event from the timer's own wake-up."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         n_new, step = self._ask.max_new, self._ask.script.tokens_per_event
-        position = 0
+        position, rewords = 0, self._model.rewords
+        self._skipped = int(rewords is not None and rewords(self._ask.row.request_id, time.monotonic_ns()))
         planned_ns = self.due_ns(0) + self._late_ns(0, time.monotonic_ns())
 
         def fire(due_ns: int) -> int | None:
@@ -253,5 +256,5 @@ class ScriptedAnswer:
         return 0 if late_ns is None else late_ns(self._ask.row.request_id, position, now_ns)
 
     def _text(self, position: int, n_tokens: int) -> str:
-        first = self._model.seed + position
+        first = self._model.seed + position + self._skipped
         return "".join(_WORDS[(first + i) % len(_WORDS)] for i in range(n_tokens))

@@ -157,6 +157,12 @@ KINDS: dict[str, FaultKind] = {
         "by",
         ("synthesiser",),
     ),
+    "other_words": FaultKind(
+        "a share of the scripted model's answers has other words, at the same times",
+        {"p": "0.05", **_WHILE},
+        "p",
+        ("scripted",),
+    ),
     "straggler": FaultKind(
         "a share of sequences or samples is slow, and every step with one of them in it takes that much longer for all",
         {"p": "0.05", "by": None, **_WHILE},

@@ -144,6 +144,13 @@ class Faults:
             placed.hit()
         return late_ns
 
+    def rewords(self, request_id: str, now_ns: int) -> bool:
+        """Does ``other_words`` strike that answer? The same in any order and any company."""
+        struck = [placed for placed in self.acting("other_words", now_ns) if placed.marks(request_id)]
+        for placed in struck:
+            placed.hit()
+        return bool(struck)
+
     def draw(self, now_ns: int, *, in_flight: int = 0) -> Misfortune:
         """What becomes of a request that arrived now, the last of ``in_flight``.
 

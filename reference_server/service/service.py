@@ -22,6 +22,7 @@ from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.misfortune.levers import Levers
 from plimsoll.reference_server.seams.models import Script, TextModel
 from plimsoll.reference_server.seams.truth import Statistics, Truth, TruthRow
+from plimsoll.reference_server.service.limit import Limit
 from plimsoll.reference_server.speech.listening import Recogniser
 from plimsoll.reference_server.speech.speaking import Synthesiser
 from plimsoll.reference_server.values.durations import Startup
@@ -104,6 +105,8 @@ class Service:
     """... model, headers of the body and body, by request; the one asked for longest ago is first."""
     shelf: Shelf = field(default_factory=Shelf)
     """Where the models of fixed outputs are."""
+    limit: Limit | None = None
+    """Of requests under way; sessions over WebSocket are none."""
     n_in_flight: int = 0
     n_unnamed: int = 0
     levers: Levers = field(init=False)
@@ -111,6 +114,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.levers = Levers(self.wheel, self.faults)
+        if (limit := self.limit) is not None:
+            self.metrics.limit(lambda: limit.most)
 
     def identity(self) -> dict[str, str]:
         """What every answer says of who gave it: nothing, unless the server has a name."""
@@ -244,11 +249,18 @@ class Account:
     """The request itself said where its answer is cut."""
     outcome: str = "error"
     """``ok``, ``cut``, ``cancelled`` or ``error``: the front-end says what it came to."""
+    taken: bool = False
+    """It counts towards the limit."""
 
-    def draw(self) -> Misfortune:
+    def draw(self, *, session: bool = False) -> Misfortune:
         """What the faults have in store for it. Raises RequestError where they, or the server, refuse it."""
         if self.closed is not None:
             raise self.closed
+        if (limit := self.service.limit) is not None and not session:
+            self.taken = limit.take()
+            if not self.taken:
+                message = f"{limit.n_taken} requests are under way, which is the limit now. Come back later"
+                raise unavailable(message, "overloaded")
         if self.service.faults.present:
             self.misfortune = self.service.faults.draw(self.row.received_ns, in_flight=self.service.n_in_flight)
         return self.misfortune
@@ -289,6 +301,8 @@ def accounted(service: Service, request_id: str, received_ns: int, closed: Reque
     finally:
         row = account.row
         service.n_in_flight -= 1
+        if account.taken and service.limit is not None:
+            service.limit.give(received_ns, time.monotonic_ns())
         service.truth.close(row, account.outcome, time.monotonic_ns())
         service.metrics.request(row.model, row.status, row.outcome)
 

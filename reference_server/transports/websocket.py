@@ -255,7 +255,7 @@ class _Session:
         account, request = self.account, self.request
         conversation: Conversation | None = None
         try:
-            async with ordeal(request, account.draw(), account.service.wheel, account.row.received_ns):
+            async with ordeal(request, account.draw(session=True), account.service.wheel, account.row.received_ns):
                 if not web.WebSocketResponse().can_prepare(request):
                     message = f"{request.path} is a WebSocket. Connect with a WebSocket handshake, version 13"
                     raise RequestError(426, message, code="no_upgrade")

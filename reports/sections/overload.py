@@ -62,15 +62,14 @@ def overload_part(run: JudgedRun) -> OverloadPart | None:
     judged, rows, after = run.judged.verdict.objectives, run.records.measured(), None
     if not any(one.objective.statistic == "retained" for one in judged) or not len(rows):
         return None
-    good = goodput(rows, run.judged.objectives).good
-    found = overload.lots(PHASE, rows, good, np.ones(len(rows), np.bool_))
-    ended = {one.name: one.to_ns for one in phases_part(run) or () if one.to_ns is not None}
+    ended = {one.name: one.to_ns for one in phases_part(run) or ()}
     for one in judged:
-        since_ns = ended.get(getattr(one.objective, "after", ""))
-        if since_ns is not None and one.n:
+        if (since_ns := ended.get(getattr(one.objective, "after", ""))) is not None:
             state, until_ns, waiting = overload.aftermath(rows, one, since_ns)
             back_ns = number(one.observed, "ns")
             after = AfterPart(state=state, back_ns=back_ns, since_ns=since_ns, until_ns=until_ns, waiting=waiting)
+    good = goodput(rows, run.judged.objectives).good
+    found = overload.lots(PHASE, rows, good, np.ones(len(rows), np.bool_))
     best = max((lot.good_per_s for lot in found), default=0.0)
     return OverloadPart(steps=[_step(lot, best, rows, good) for lot in found], after=after)
 

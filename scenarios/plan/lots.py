@@ -28,7 +28,7 @@ def shares_of(given: Any) -> dict[int, Fraction]:
     for time, text in given.items() if isinstance(given, Mapping) else [("0s", given)]:
         share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(text))
         if share is None or (not Fraction(share[1]) and not isinstance(given, Mapping)):
-            raise ValueError("is no share above 0 %. Write share: 10%, or {0s: 5%, 60s: 25%}")
+            raise ValueError("is no share above 0 %. Write share: 10%, or {0s: 5%, 60s: 25%}, or copy")
         found[parse_duration(time)] = Fraction(share[1]) / 100
     if 0 not in found:
         raise ValueError("does not say the share from 0s on. Write {0s: 5%, 60s: 25%}")

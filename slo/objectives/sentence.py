@@ -17,7 +17,7 @@ from fractions import Fraction
 from plimsoll.slo.metrics.indicator import catalogue, entries
 from plimsoll.slo.objectives.goodput import entries as entries_of_ratio
 from plimsoll.slo.objectives.goodput import failing
-from plimsoll.slo.objectives.objective import BESIDE, SPELLS, Promise, show
+from plimsoll.slo.objectives.objective import SPELLS, Promise, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
 from plimsoll.slo.statistics.confidence import deciding
 
@@ -200,7 +200,7 @@ def _fact(one: ObjectiveVerdict) -> str:
     if kind == "slope":
         low, high = (show(bound, one.unit) for bound in one.interval)
         return f"{seen}, between {low} and {high}, over {what}, {limit}{_undecided(one)}"
-    return f"{seen} over {what}{_failed(one)}, {limit}"
+    return f"{seen} over {what}{_failed(one)}, {limit}{_undecided(one)}"
 
 
 def _sum(one: ObjectiveVerdict) -> str:
@@ -230,7 +230,7 @@ def _distant(one: ObjectiveVerdict) -> str:
 def _undecided(one: ObjectiveVerdict) -> str:
     if one.outcome != "INCONCLUSIVE" or math.isnan(one.observed):
         return ""
-    if one.objective.statistic in (*SPELLS, *BESIDE) and not one.among:
+    if one.objective.statistic in SPELLS and not one.among:
         return "; the limit lies between these: more requests per second, or a longer run, would decide"
     if one.n_needed is None:  # what is said of the lateness tells what to do
         return "" if one.lateness else "; so near the limit that no number decides it: change the limit"

@@ -27,8 +27,10 @@ IntArray = npt.NDArray[np.int64]
 COLUMNS_OF: Mapping[str, str] = MappingProxyType(
     {"class": "class", "session": "session", "turn": "turn", "attempt": "attempt", "arm": "arm", "phase": "phase_name"}
 )
-#: Of these the ones that are numbers, whatever their values look like.
-NUMBERS = ("session", "turn", "attempt")
+#: Queries that are one frame together, by the id of the first.
+SET = "frame_set"
+#: Those that are numbers, whatever their values look like.
+NUMBERS = ("session", "turn", "attempt", SET)
 #: Prompt tokens that the endpoint had in a cache, and those that a cache without limit would have had; of every row
 #: in the endpoint's own tokens.
 CACHED, IDEAL = "cached_tokens", "ideal_cached_tokens"

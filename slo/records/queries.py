@@ -1,8 +1,9 @@
 """Queries of several samples: their rows brought together, and what each query as a whole did.
 
 A query is done when its last sample is. It failed when one of its samples did: then every time of it is infinite, for
-the answer to a query is all of its samples. The rows of a query are those of one id in one phase. This module
-aggregates nothing over a run; the indicators of scope ``query`` are made of it.
+the answer to a query is all of its samples. The rows of a query are those of one id in one phase; queries of one
+``frame_set`` are one, which is due with its first. This module aggregates nothing over a run; the indicators of scope
+``query`` are made of it.
 """
 
 from collections import ChainMap
@@ -13,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from plimsoll.slo.records.columns import BLOCK
+from plimsoll.slo.records.labels import SET
 from plimsoll.slo.records.records import (
     BoolArray,
     Compute,
@@ -105,7 +107,11 @@ def representatives(records: Records) -> IntArray:
 
 def together(records: Records) -> Queries:
     query, phase, due = records["query_id"], records["phase"], records["due_ns"]
-    order = _order(records)
+    if (sets := None if records.labels is None else records.labels.columns.get(SET)) is None:
+        order = _order(records)
+    else:
+        query = np.where(sets >= 0, sets, query)
+        order = _by_set(query, phase, due)
     ordered, phases = (query, phase) if order is None else (query[order], phase[order])
     new = np.ones(len(query), np.bool_)
     new[1:] = (ordered[1:] != ordered[:-1]) | (phases[1:] != phases[:-1])
@@ -127,6 +133,15 @@ def together(records: Records) -> Queries:
     return Queries(
         of, first, phase[first], due[first], deadlines(records)[first], first_done, last_done, over, ~endless
     )
+
+
+def _by_set(query: IntArray, phase: IntArray, due: IntArray) -> IntArray:
+    """int64[n]: the rows by phase, due time of the set, set, and due time."""
+    order = np.lexsort((due, query, phase))
+    new = np.append(True, (np.diff(query[order]) != 0) | (np.diff(phase[order]) != 0))[: len(query)]
+    begun = np.empty(len(query), np.int64)
+    begun[order] = due[order][new][np.cumsum(new) - 1]
+    return np.lexsort((due, query, begun, phase))
 
 
 def _order(records: Records) -> IntArray | None:

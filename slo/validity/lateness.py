@@ -149,7 +149,7 @@ def summary(values: IntArray) -> Lag:
 def tightest(objectives: Sequence[Objective]) -> Objective | None:
     """The smallest threshold among objectives that lateness adds to: times counted from due."""
     known, own = catalogue(), ("lag", "generator_lag")
-    times = [o for o in objectives if o.unit == "ns" and o.indicator not in own]
+    times = [o for o in objectives if o.unit == "ns" and o.of is None and o.indicator not in own]
     return min((o for o in times if "due_ns" in known[o.indicator].needs), key=lambda o: o.threshold, default=None)
 
 

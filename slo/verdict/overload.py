@@ -102,8 +102,9 @@ def _judged(one: Objective, records: Records, good: BoolArray, alpha: Fraction) 
     least = (e for e in _ERRORS if not one.met_by(_quotient(those, others, each * Fraction(e))[1]))
     p_fail = float(alpha) * next(least, 1.0) if outcome == "FAIL" else 1.0
     detail = f"{show(observed, 'ratio')}, shown to lie between {show(low, 'ratio')} and {show(high, 'ratio')}"
-    n, off, needed = sum(len(lot.bad) for lot in those), abs(observed - one.threshold), 0
-    if outcome == "INCONCLUSIVE" and off:  # bounds come nearer as the root of the number
+    n, off = sum(len(lot.bad) for lot in those), abs(observed - one.threshold)
+    needed = None if outcome == "INCONCLUSIVE" else 0
+    if needed is None and off:  # bounds come nearer as the root of the number
         needed = math.ceil(n * max(observed - low, high - observed, off) ** 2 / off**2)
     return ObjectiveVerdict(
         one, outcome, observed, (low, high), n, needed, detail, p_fail=p_fail, entries="requests", failed=0

@@ -26,8 +26,8 @@ INTERVAL, CAMERAS, FRAMES = 33, 6, 75
 SLACK = 4 * MS
 
 
-def scenario(folder: Path, engine: str, deadline: str | None) -> Path:
-    params: dict[str, Any] = {"samples_per_query": CAMERAS, "frame_interval": f"{INTERVAL}ms"}
+def scenario(folder: Path, engine: str, deadline: str | None, **sensors: Any) -> Path:
+    params: dict[str, Any] = {"samples_per_query": CAMERAS, "frame_interval": f"{INTERVAL}ms", **sensors}
     if deadline is not None:
         params["frame_deadline"] = deadline
     document = {
@@ -87,3 +87,32 @@ def test_frames_that_a_stall_makes_late_are_those_of_the_servers_own_stamps(
     assert report["metrics"]["query_latency"]["max"] == int(together(records).latency.max())
     assert report["metrics"]["frame_jitter"]["n"] == FRAMES - 1
     assert report["metrics"]["frame_jitter"]["p99"] > 50 * MS > 10 * MS > report["metrics"]["frame_jitter"]["p50"]
+
+
+def test_sensors_look_when_they_are_told_and_a_set_waits_for_its_last(tmp_path: Path) -> None:
+    front = {"name": "front", "offset": "8ms", "jitter": "2ms"}
+    sensors = [{"name": "left"}, front, {"name": "right", "offset": "20ms"}]
+    with server("--model", "scripted", "--ttft", "6ms") as target:
+        path = scenario(tmp_path, "native", None, samples_per_query=3, sensors=sensors)
+        done = plimsoll_valid("run", str(path), "--url", target.url, cwd=tmp_path)
+    assert done.returncode in (0, 1, 3) or (done.returncode == 4 and only_late(tmp_path / "r")), done.stderr
+    records = open_sealed(tmp_path / "r").records
+    assert len(records) == FRAMES == 75
+    begun = records.label("frame_set") // 3 * INTERVAL * MS
+    assert np.array_equal(np.unique(begun), np.arange(FRAMES // 3) * INTERVAL * MS)
+    assert records.labels is not None
+    names = np.array(records.labels.texts["sensor"])[records.label("sensor")]
+    offset = records["due_ns"] - begun
+    assert (offset[names == "left"] == 0).all()
+    assert (offset[names == "right"] == 20 * MS).all()
+    assert 8 * MS <= offset[names == "front"].min() < offset[names == "front"].max() <= 10 * MS
+    assert np.median(records["ready_ns"] - records["due_ns"]) < 2 * MS
+    assert np.median(records["done_ns"] - records["due_ns"]) == pytest.approx(6 * MS, abs=3 * MS)
+    found = together(records)
+    last = [records["done_ns"][begun == at].max() - at for at in np.unique(begun)]
+    assert found.latency.tolist() == last
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["metrics"]["query_latency"]["p50"] == pytest.approx(26 * MS, abs=3 * MS)
+    assert sorted(report["by"]["sensor"]) == ["front", "left", "right"]
+    (judged,) = report["verdict"]["objectives"]
+    assert judged["n"] == FRAMES // 3

@@ -331,6 +331,21 @@ def test_slots_give_the_scripted_model_a_known_capacity_and_a_queue_limit() -> N
         assert 0.4 <= time.monotonic() - begun < 1.5
 
 
+def test_a_request_beyond_the_limit_is_turned_away_at_once_and_another_taken_when_there_is_room() -> None:
+    with running("--ttft", "500ms", "--itl", "1ms", "--in-flight", "1") as server:
+        first = threading.Thread(target=server.call, args=("/v1/chat/completions", CHAT), kwargs={"x_request_id": "a"})
+        first.start()
+        while server.call("/truth/a")[0].status == 404:
+            time.sleep(0.02)
+        response, body = server.call("/v1/chat/completions", CHAT)
+        assert first.is_alive(), "it was not made to wait"
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
+        assert json.loads(body)["error"]["code"] == "overloaded"
+        first.join()
+        assert server.call("/v1/chat/completions", CHAT)[0].status == 200
+        assert b"reference_in_flight_limit 1.0" in server.call("/metrics")[1]
+
+
 def test_a_second_server_on_the_same_port_is_one_line_and_exit_2(server: Server) -> None:
     command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(server.port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

@@ -413,6 +413,34 @@ def test_a_worker_that_hangs_can_be_given_up_with_a_third_ctrl_c(tmp_path: Path)
     assert (records["status"] == Status.UNFINISHED).any()
 
 
+def test_an_offline_run_that_was_interrupted_goes_on_with_what_it_did_not_send(tmp_path: Path) -> None:
+    def scenario(name: str, **params: Any) -> str:
+        document = {
+            "kind": "offline", "params": {"max_in_flight": 8, **params}, "target": {"model": "scripted"},
+            "source": {"kind": "synthetic_text", "output_tokens": 2, "count": 240},
+            "stop": {"min_queries": 1, "min_duration": "0s"}, "seed": 1,
+        }  # fmt: skip
+        (tmp_path / name).write_text(json.dumps(document))
+        return name
+
+    with server("--ttft", "100ms", "--itl", "1ms") as target:
+        process = begin("run", scenario("all.yaml", samples=240), "--url", target.url, "--out", "all", cwd=tmp_path)
+        wait_for(tmp_path / "all" / "segments" / "w*.seg")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 130, err
+        again = plimsoll(
+            "run", scenario("rest.yaml", rest_of="all"), "--url", target.url, "--out", "rest", cwd=tmp_path
+        )
+    assert again.returncode == 0, again.stderr
+    first, second = (
+        rows.select(rows["status"] == Status.OK) for rows in map(records_of, (tmp_path / "all", tmp_path / "rest"))
+    )
+    assert 0 < len(first) < 240
+    both = np.concatenate([first["payload_ix"], second["payload_ix"]])
+    assert sorted(both.tolist()) == list(range(240)), "each sample was answered once"
+
+
 def test_the_verdicts_exit_code_survives_a_reader_that_has_had_enough(tmp_path: Path) -> None:
     done = plimsoll_here(
         "run",

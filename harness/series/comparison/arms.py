@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from plimsoll.documents.text import plain
 from plimsoll.scenarios.scenario import TargetSection
+from plimsoll.scenarios.text.document import Document
 from plimsoll.scenarios.text.fields import STRICT, FileName
 from plimsoll.scenarios.text.problems import Place, problems
 
@@ -43,13 +44,16 @@ class BundledServer(BaseModel):
     max_wait: str | None = Field(default=None, description="Longest that a batch fills (fixed outputs).")
     step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
     kv_blocks: Whole | None = None
+    kv_cache: Literal["paged", "asked", "longest"] | None = Field(default=None, description="Room kept (llm).")
     prefix_cache: bool = Field(default=False, description="Reuse the KV blocks of equal prompt beginnings (llm).")
     batching: Literal["continuous", "static"] | None = Field(default=None, description="Of the llm.")
     image_side: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Of resnet50, in pixels.")
+    precision: Literal["float32", "int8"] | None = Field(default=None, description="Of resnet50 on a CPU.")
     resident: Whole | None = Field(default=None, description="Models of fixed outputs in memory at a time.")
     response_cache: Whole | None = Field(default=None, description="Answers to keep for the same request.")
     threads: Whole | None = None
     queue_limit: Whole | None = None
+    in_flight: str | Whole | None = Field(default=None, description="Most requests under way; a time: by their p99.")
     slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
     service: str | None = Field(default=None, description="constant, exponential, or of a batch: 5ms+0.6ms*B.")
     window: str | None = Field(default=None, description="none, static, dynamic, adaptive, or how long.")
@@ -128,6 +132,27 @@ def _as_of_a_target(**given: Any) -> None:
         TargetSection.model_validate(given)
     except ValidationError as error:
         raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
+
+
+def in_one_run(
+    found: Document, of: str, urls: Mapping[str, str | None], shares: Mapping[str, Any], errors: list[str]
+) -> bool:
+    """Give a scenario these arms with their shares, the last of which names a URL; ``of``: for what. False, and an
+    error, where it has others.
+    """
+    arms = found.get("arms") or {name: {} for name in urls}
+    if not isinstance(arms, dict) or set(arms) != set(urls):
+        errors.append(f"{found.where}: arms: a {of} has the arms {' and '.join(urls)}, and no other. Call them so")
+        return False
+    for name, url in urls.items():
+        arm = arms[name] if isinstance(arms[name], dict) else {}
+        target = {**(arm.get("target") or {}), **({"url": url} if url else {})}
+        if name == of and "url" not in target:
+            at = f"arms: {{{of}: {{target: {{url: ...}}}}}}"
+            errors.append(f"--{of}: where is it? Give its URL, or {at} in the scenario")
+        arms[name] = {**arm, **({"target": target} if target else {}), "share": shares[name]}
+    found["arms"] = {name: arms[name] for name in urls}
+    return True
 
 
 def read_arms(texts: Sequence[str]) -> tuple[tuple[Arm, ...], list[str]]:

@@ -34,6 +34,7 @@ from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.series.comparison.arms import in_one_run
 from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.one_run import carry_through
 from plimsoll.harness.series.publish import publish, tell
@@ -280,23 +281,14 @@ def _scenario(wanted: Wanted, steps: Sequence[Step], errors: list[str]) -> Docum
         errors += fault.errors
         return None
     assert found is not None  # it has a name
-    arms = found.get("arms") or {BASE: {}, CANARY: {}}
-    if not isinstance(arms, dict) or set(arms) != {BASE, CANARY}:
-        errors.append(f"{found.where}: arms: a canary has the arms base and canary, and no other. Call them so")
+    shares: dict[str, dict[str, str]] = {CANARY: {}, BASE: {}}
+    for step in steps:
+        at = f"{step.begin_ns}ns"
+        shares[CANARY][at], shares[BASE][at] = (f"{100 * part:.6f}%" for part in (step.share, 1 - step.share))
+    if not in_one_run(found, CANARY, {BASE: wanted.url, CANARY: wanted.canary}, shares, errors):
         return None
-    for name, url in ((BASE, wanted.url), (CANARY, wanted.canary)):
-        arm = arms[name] if isinstance(arms[name], dict) else {}
-        target = {**(arm.get("target") or {}), **({"url": url} if url else {})}
-        if name == CANARY and "url" not in target:
-            errors.append(
-                "--canary: where is it? Give its URL, or arms: {canary: {target: {url: ...}}} in the scenario"
-            )
-        at = {f"{step.begin_ns}ns": step.share if name == CANARY else 1 - step.share for step in steps}
-        share_ = {since: f"{100 * part:.6f}%" for since, part in at.items()}
-        arms[name] = {**arm, **({"target": target} if target else {}), "share": share_}
     if steps and steps[-1].share == 1 and not (wanted.asked.slo or found.get("objectives")):
         errors.append("--steps: at 100% no base is beside it, so objectives judge it. Give --slo, or end before")
-    found["arms"] = arms
     found["stop"] = {"min_queries": 1, "min_duration": f"{len(steps) * wanted.step_ns}ns"}
     if wanted.rate is not None:
         found["params"] = {**(found.get("params") or {}), "rate": wanted.rate}

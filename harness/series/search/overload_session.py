@@ -68,9 +68,9 @@ class Experiment:
     times: Mapping[str, float]
     step_ns: int
     after_ns: int
-    limits: Sequence[str] = ()
-    line: Sequence[str] = ()
-    own: Sequence[str] = ()
+    limits: Sequence[str]
+    line: Sequence[str]
+    own: Sequence[str]
 
     def _promising(self, texts: Sequence[str]) -> Asked:
         slo = (*self.limits, *texts)
@@ -194,14 +194,16 @@ def _asked(wanted: Wanted, errors: list[str]) -> Experiment | None:
         errors.append(
             "--slo: an OpenSLO document is about a whole run, and this one is meant to break it. Give objectives"
         )
-    bare = Experiment(wanted, document, base, times, step_ns, after_ns)
-    return None if problems else _promised(bare, promises.objectives, short, errors)
+    texts = _promised(promises.objectives, {one[1]: one[2] for one in short}, times, after_ns)
+    if not texts[0] and not problems:
+        errors.append("no objective says when a request is good. Give one with --slo 'ttft <= 500ms'")
+    return Experiment(wanted, document, base, times, step_ns, after_ns, *texts)
 
 
 def _promised(
-    bare: Experiment, given: Sequence[Objective], short: Sequence[re.Match[str]], errors: list[str]
-) -> Experiment | None:
-    """With its objectives: those given, and the usual ones where none says it."""
+    given: Sequence[Objective], short: Mapping[str, str], times: Mapping[str, float], after_ns: int
+) -> tuple[list[str], list[str], list[str]]:
+    """The limits, what holds at the line and what of the run: as given, and the usual where none says it."""
     own = [one for one in given if _of_run(one)]
     line = [one for one in given if one.scope == "run" and one not in own]
     limits = [str(one) for one in given if one.scope == "request"] or [
@@ -209,18 +211,15 @@ def _promised(
         for one in line
         if one.quantile and catalogue()[one.indicator].scope == "request"
     ]
-    if not limits:
-        errors.append("no objective says when a request is good. Give one with --slo 'ttft <= 500ms'")
-        return None
     good = next((one.threshold_text for one in line if one.statistic == "ratio" and one.indicator == "good"), GOOD)
-    first, *_, last = bare.times
+    first, *_, last = times
     texts = [f"ratio(good{{phase={first}}}) >= {good}"]
-    for name, rest in ({"retained": f">= {RETAINED}"} | {one[1]: one[2] for one in short}).items():
-        texts += [f"{name}(good{{phase={step}}}) {rest}" for step, times in bare.times.items() if times > 1]
+    for name, rest in {"retained": f">= {RETAINED}", **short}.items():
+        texts += [f"{name}(good{{phase={step}}}) {rest}" for step, of_line in times.items() if of_line > 1]
     if not any(one.statistic == "recovered" for one in own):
-        texts.append(f"recovered(ratio(good) >= {good}) <= {format_duration(bare.after_ns // 2)} after {last}")
+        texts.append(f"recovered(ratio(good) >= {good}) <= {format_duration(after_ns // 2)} after {last}")
     texts += [f"{one} after {last}" if one.statistic == "recovered" and not one.after else str(one) for one in own]
-    return replace(bare, limits=limits, line=[*map(str, line)] or [f"ratio(good) >= {good}"], own=texts)
+    return limits, [*map(str, line)] or [f"ratio(good) >= {good}"], texts
 
 
 def _of_run(one: Objective) -> bool:

@@ -50,13 +50,14 @@ ANY_END = st.builds(
     st.integers(0, 2),
 )
 SHAPES = st.builds(
-    lambda size, spare, batch, budget, reuse, chunked: Scheduler(
+    lambda size, spare, batch, budget, reuse, chunked, kv_cache: Scheduler(
         KvBlocks(-(-90 // size) + spare, size, reuse_prefixes=reuse),
         max_batch=batch,
         queue_limit=1000,
         max_context=90,
         step_tokens=budget,
         chunked_prefill=chunked,
+        kv_cache=kv_cache,
         ageing_ns=AGEING_NS,
     ),
     st.integers(1, 8),
@@ -65,6 +66,7 @@ SHAPES = st.builds(
     st.integers(1, 64),
     st.booleans(),
     st.booleans(),
+    st.sampled_from(["paged", "asked", "longest"]),
 )
 
 

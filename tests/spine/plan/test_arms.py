@@ -125,3 +125,30 @@ def test_a_wrong_share_of_a_time_is_said(share: dict[str, str], says: str) -> No
     with pytest.raises(ScenarioError) as caught:
         spec.parse({**LOAD, "arms": {"a": {"share": share}, "b": {"share": "50%"}}})
     assert any(says in text for text in caught.value.errors), caught.value.errors
+
+
+def test_a_copy_sends_the_whole_plan_besides_and_no_objective_is_about_it() -> None:
+    made = spec.parse({**LOAD, "seed": 7, "arms": {"primary": {"share": "100%"}, "shadow": {"share": "copy"}}})
+    primary, shadow = (one.build(64) for one in made.mix.values())
+    whole = spec.parse({**LOAD, "seed": 7}).build(64)
+    for plan in (primary, shadow):
+        assert plan.due_ns.tolist() == whole.due_ns.tolist()
+        assert plan.payload_ix.tolist() == whole.payload_ix.tolist()
+    assert list(made.judged) == ["primary"]
+    assert spec.parse(made.to_mapping()).mix["shadow"].copied
+    assert "copied" not in made.to_mapping()["mix"]["primary"]
+    assert check_labels(made, [parse("p99(ttft{arm=primary}) <= 1s")]) == []
+    (said,) = check_labels(made, [parse("p99(ttft{arm=shadow}) <= 1s")])
+    assert "arm is primary, and never shadow" in said
+
+
+def test_copies_alone_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="shares of 0 % together"):
+        spec.parse({**LOAD, "arms": {"a": {"share": "copy"}, "b": {"share": "copy"}}})
+
+
+def test_a_copy_beside_two_arms_leaves_their_shares_alone() -> None:
+    arms = {"a": {"share": "40%"}, "b": {"share": "60%"}, "c": {"share": "copy"}}
+    made = spec.parse({**LOAD, "arms": arms})
+    sizes = {name: one.build(64).n_queries for name, one in made.mix.items()}
+    assert sizes["a"] + sizes["b"] == sizes["c"]

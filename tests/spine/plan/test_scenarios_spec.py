@@ -123,10 +123,9 @@ def test_all_problems_are_reported_at_once() -> None:
         "f.yaml:stop.max_duration: 'soon' is not a duration. Write a number and a unit: 500us, 200ms, 30s, 2m or 1h.",
         "f.yaml:warmup: -1 is not a duration. Write a number of seconds from 0 up, or for example 30s.",
         "f.yaml:objectives: is 'p99', not a list. Write [a, b] or lines that start with a dash.",
-        "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: budget, cancel, client, connect_timeout, "
-        "degraded, description, drain, events, keep, kind, labels, lot, mix, mode, name, objectives, params, phases, "
-        "reference, retries, "
-        "seed, source, stop, target, timeout, warmup, workers.",
+        "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: answers, budget, cancel, client, "
+        "connect_timeout, copied, degraded, description, drain, events, impair, keep, kind, labels, lot, mix, mode, "
+        "name, objectives, params, phases, reference, retries, seed, source, stop, target, timeout, warmup, workers.",
     ]
 
 

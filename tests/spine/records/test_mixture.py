@@ -45,16 +45,17 @@ def joined(**parts: Records) -> Records:
 
 def test_rows_of_a_class_come_back_as_they_were_with_their_labels() -> None:
     chat = rows(3, worker=1).labelled(LabelTable.of({"session": [0, 0, None], "backend": ["a", None, "b"]}))
-    bulk = rows(2).labelled(LabelTable.of({"session": [0, 1]}))
+    bulk = rows(2).labelled(LabelTable.of({"session": [0, 1], "frame_set": [0, None]}))
     whole = mixture.whole({"chat": (manifest("chat", 0), chat), "bulk": (manifest("bulk", 1, worker=2), bulk)})
     assert whole["query_id"].tolist() == [0, 1, 2, mixture.IDS, mixture.IDS + 1]
     assert whole["worker"].tolist() == [1, 1, 1, 2, 2]
     assert whole.labels is not None
     assert whole.labels.texts["class"] == ("chat", "bulk")
     assert np.asarray(whole.labels.columns["session"]).tolist() == [0, 0, -1, mixture.IDS, mixture.IDS + 1]
+    assert np.asarray(whole.labels.columns["frame_set"]).tolist() == [-1, -1, -1, mixture.IDS, -1]
     again = mixture.part(whole, manifest("chat", 0))
     assert again.labels is not None
-    assert sorted(again.labels.columns) == ["backend", "session"]
+    assert sorted(again.labels.columns) == ["backend", "frame_set", "session"]
     assert np.asarray(again.labels.columns["session"]).tolist() == [0, 0, -1]
     for given, back in ((chat, again), (bulk, mixture.part(whole, manifest("bulk", 1, worker=2)))):
         assert all(np.array_equal(given[name], back[name]) for name in ("query_id", "worker", "due_ns", "status"))

@@ -71,6 +71,7 @@ def test_a_longer_run_decides_what_one_asked_for_more_requests() -> None:
     (short,) = judged(ladder(SHED, 4, 3), "retained(good{phase=x3}) >= 55%")
     assert short.outcome == "INCONCLUSIVE"
     assert short.n_needed is not None
+    assert f"{short.n_needed:,} in all would decide" in sentence(short)
     (longer,) = judged(ladder(SHED, 4 * 2 * short.n_needed / short.n, 3), "retained(good{phase=x3}) >= 55%")
     assert longer.outcome == "PASS"
 

@@ -59,6 +59,49 @@ def test_each_formula_on_five_frames(name: str, expected: list[float]) -> None:
     assert set(measure(catalogue()[name], frames()).row.tolist()) <= {0, 3, 6, 9, 12}
 
 
+def sets(offsets_ms: tuple[int, ...] = (0, 0, 0), mixed: bool = False, **columns: Any) -> Records:
+    """The same frames of three sensors that look so long after a set begins: each answer ends when it did there."""
+    row = np.arange(15)
+    due = row // 3 * INTERVAL * MS + np.tile(offsets_ms, 5) * MS
+    given: dict[str, Any] = {"query_id": row, "sample_ix": 0, "due_ns": due, "ready_ns": due, "sent_ns": due} | columns
+    made = from_columns(
+        15,
+        **{
+            "done_ns": row // 3 * INTERVAL * MS + np.array(FRAMES).ravel() * MS,
+            "first_byte_ns": due,
+            "headers_ns": due,
+        },
+        **given,
+        labels={"frame_set": (row // 3 * 3).tolist(), "sensor": ["left", "front", "right"] * 5},
+    )
+    made = with_deadline(made, INTERVAL * MS)
+    return made.select(np.random.default_rng(3).permutation(15)) if mixed else made
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_queries_of_a_set_are_one_query_that_is_due_with_its_first(mixed: bool) -> None:
+    for name in ("query_latency", "query_skew", "frame_jitter", "frame_missed", "frame_overlap"):
+        assert sorted(values(name, sets(mixed=mixed))) == sorted(values(name, frames()))
+    later = sets((1, 0, 2), mixed=mixed)
+    assert sorted(values("query_latency", later)) == sorted(values("query_latency", frames())), (
+        "the middle one is first"
+    )
+    assert sorted(values("query_latency", sets((1, 3, 2), mixed=mixed))) == [4, 9, 29, 32, 39]
+    assert later["query_id"][together(later).first].tolist() == [1, 4, 7, 10, 13]
+    assert (later["due_ns"][together(later).first] % (INTERVAL * MS) == 0).all()
+
+
+def test_a_failed_sensor_fails_its_set_and_a_warm_up_query_is_of_none() -> None:
+    status, phase = np.zeros(15, int), np.zeros(15, int)
+    status[4] = Status.HTTP
+    assert values("query_latency", sets(status=status)) == [30, INF, 40, 33, 5]
+    assert values("frame_missed", sets(status=status)) == [0, 1, 1, 0, 0]
+    phase[:3] = Phase.WARMUP
+    warm = sets(phase=phase)
+    assert values("query_latency", warm) == [10, 40, 33, 5]
+    assert values("latency", warm)[:3] == [10, 10, 10], "each row has its own"
+
+
 def test_a_failed_sample_is_a_failed_query_and_spoils_two_spacings() -> None:
     status = np.zeros(15, int)
     status[4] = Status.HTTP

@@ -87,6 +87,13 @@ def test_where_values_are_compared_lateness_has_limits_relative_to_the_tightest_
     assert any("5 of 1000 requests, limit 0.1 %" in reason for reason in reasons)
 
 
+def test_the_limit_of_a_recovery_is_no_limit_on_a_request() -> None:
+    objectives = [parse("recovered(ratio(good) >= 90%) <= 1ms after x3"), parse("ttft <= 200ms")]
+    late = run(poisson(), lag=late_by(slice(0, 20), 3 * MS))
+    reason = only_reason(assess(late, facts(), objectives, strict=True))
+    assert "limit 2 ms (1 % of ttft <= 200ms" in reason
+
+
 def test_without_objectives_no_percentile_may_be_more_than_a_tenth_the_generators() -> None:
     """Answers take 20 ms: one request 51 ms late leaves p50, p90 and p99 what they are; 2 % late by 30 ms don't."""
     one = assess(run(poisson(), lag=late_by(slice(500, 501), 51 * MS)), facts(), [])

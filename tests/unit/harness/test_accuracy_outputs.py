@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator import outputs
-from plimsoll.harness.generator.outputs import OutputLog, gather, read_answer, scores_of
+from plimsoll.harness.generator.outputs import OutputLog, answers_of, gather, read_answer, scores_of
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.wire import pointer
 from plimsoll.scenarios.scenario import parse
@@ -96,6 +96,35 @@ def test_a_tensor_keeps_its_numbers_its_type_and_its_shape() -> None:
     assert answer.numbers is not None
     assert (answer.numbers.tolist(), answer.numbers.dtype.str, answer.shape) == ([0.5, 1, 2, 3], "<f4", (2, 2))
     first = read_answer(over(json.dumps(body).encode()))
+    assert first is not None
+    assert first.numbers is not None
+    assert first.numbers.tolist() == [9]
+
+
+def binary(*tensors: tuple[str, str, list[int], bytes]) -> Exchange:
+    """Tensors as bytes behind the JSON, but for the first."""
+    head: list[dict[str, Any]] = [{"name": "told", "datatype": "INT64", "shape": [1], "data": [9]}]
+    for name, datatype, shape, raw in tensors:
+        size = {"binary_data_size": len(raw)}
+        head.append({"name": name, "datatype": datatype, "shape": shape, "parameters": size})
+    text = json.dumps({"outputs": head}).encode()
+    exchange = over(text + b"".join(raw for *_, raw in tensors), b"application/octet-stream")
+    exchange.headers.append((b"inference-header-content-length", b"%d" % len(text)))
+    return exchange
+
+
+def test_a_tensor_in_bytes_behind_the_json_is_read_as_one_in_it() -> None:
+    words = b"\x05\0\0\0Paris\x02\0\0\0no"
+    logits = np.array([0.5, 1, 2, 3], "<f4").tobytes()
+    given = binary(("word", "BYTES", [2], words), ("logits", "FP32", [2, 2], logits), ("half", "BF16", [1], b"ab"))
+    kept = {name: read_answer(given, tensor=name) for name in ("told", "word", "logits", "half", "none")}
+    assert (kept["half"], kept["none"]) == (None, None)
+    assert kept["word"] is not None
+    assert kept["word"].text == "Paris"
+    assert kept["logits"] is not None
+    assert kept["logits"].numbers is not None
+    assert (kept["logits"].numbers.tolist(), kept["logits"].shape) == ([0.5, 1, 2, 3], (2, 2))
+    first = read_answer(given)
     assert first is not None
     assert first.numbers is not None
     assert first.numbers.tolist() == [9]
@@ -224,6 +253,26 @@ def test_damaged_outputs_are_told(tmp_path: Path) -> None:
     (tmp_path / outputs.FILE).write_bytes(b"nonsense")
     with pytest.raises(HarnessFault, match=r"outputs\.parquet: damaged"):
         scores_of(tmp_path)
+
+
+def test_a_closed_loop_keeps_the_answers_of_every_lap(tmp_path: Path) -> None:
+    segments = tmp_path / "segments"
+    segments.mkdir()
+    plan = parse({"kind": "concurrency", "source": {"kind": "synthetic_text", "count": 3}}, "f").build(3)
+    n = plan.n_queries
+    log = OutputLog(segments, 0, {})
+    for query_id in (0, n + 1, 2 * n):
+        log.after(lambda exchange: None)(over(json.dumps({"text": f"said {query_id}"}).encode(), query_id=query_id))
+    log.close()
+    gather(segments, plan, "run", None, False)(tmp_path)
+    kept = answers_of(tmp_path)
+    assert kept is not None
+    assert [(one.key, one.answer and one.answer.text) for one in kept] == [
+        ((query_id, 0), f"said {query_id}") for query_id in (0, n + 1, 2 * n)
+    ]
+    assert [one.sample for one in kept] == [int(plan.payload_ix[row]) for row in (0, 1, 0)]
+    assert answers_of(segments) is None, "no file, no answers"
+    assert scores_of(tmp_path) is None, "answers without references have no score"
 
 
 def test_tensors_survive_the_file(tmp_path: Path) -> None:

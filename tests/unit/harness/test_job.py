@@ -369,6 +369,7 @@ class Run:
     source: Source | None
     mode: str = "performance"
     reference: str | None = None
+    answers: bool = False
 
     @property
     def classes(self) -> dict[str, Run]:

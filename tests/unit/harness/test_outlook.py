@@ -139,6 +139,11 @@ def test_a_fact_is_judged_as_observed_whatever_the_length() -> None:
     assert found.advice == ()
 
 
+def test_a_quotient_of_phases_has_bounds_and_needs_what_they_need() -> None:
+    found = seen("retained(good{phase=x3}) >= 80%", "fairness(good) >= 50%", rate=10.0)
+    assert all("the more requests in each part, the narrower" in need.note for need in found.needs)
+
+
 def test_limits_on_single_requests_are_counted_by_their_ratio() -> None:
     found = seen("ttft <= 200ms", "ratio(good) >= 99%", rate=5)
     assert [need.objective for need in found.needs] == ["ratio(good) >= 99%"]

@@ -57,6 +57,16 @@ def test_how_often_prompts_repeat_is_load_and_a_prefix_cache_is_the_servers() ->
     assert [arm.server.arguments() for arm in made.arms(bundled=True)] == [("--prefix-cache",), ()]
 
 
+def test_the_size_of_pictures_is_load_and_how_they_are_computed_is_the_servers() -> None:
+    made = grid("source.width=128,256", "server.image_side=0,224", "server.precision=float32,int8")
+    assert [level.flags for level in made.levels(kind_given=True)] == [{"source.width": n} for n in (128, 256)]
+    assert [arm.server.arguments() for arm in made.arms(bundled=True)] == [
+        ("--image-side", str(side), "--precision", precision) for side in (0, 224) for precision in ("float32", "int8")
+    ]
+    limits = [arm.server.arguments() for arm in grid("server.in_flight=16,200ms", "rate=1,2").arms(bundled=True)]
+    assert limits == [("--in-flight", "16"), ("--in-flight", "200ms")]
+
+
 def test_curves_run_along_the_rate_else_the_concurrency_else_the_first_number() -> None:
     assert grid("prompt_tokens=1,2", "rate=1,2").x == "rate"
     assert grid("prompt_tokens=1,2", "concurrency=1,2").x == "concurrency"

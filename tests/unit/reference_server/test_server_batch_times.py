@@ -18,6 +18,7 @@ from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
 from plimsoll.reference_server.values.durations import batch_times
 from plimsoll.reference_server.values.timetable import Fire
+from plimsoll.reference_server.values.tokenizer import EOS
 
 MS = 1_000_000
 
@@ -180,6 +181,43 @@ def test_nobody_joins_a_static_batch_and_the_next_one_begins_when_it_has_ended()
     assert ended == [10, 2, 15, 11]
     _, ended = steps([10, 2, 5, 1], continuous=True, max_batch=2)
     assert ended == [10, 2, 7, 8]
+
+
+def held(kv_cache: str, *, n_blocks: int = 128) -> tuple[int, float, float, int]:
+    """400 answers, most far shorter than the 128 tokens that all ask for, until the end of text; prompts of 16, blocks
+    of 16 and a context of 512. Steps; sequences in a step and the share of held cells without a token, by mean; how
+    many were sent back.
+    """
+    draw = random.Random(5)
+    lengths = [min(128, max(4, round(draw.expovariate(1 / 24)))) for _ in range(400)]
+    blocks = KvBlocks(n_blocks, 16)
+    scheduler = Scheduler(blocks, max_batch=64, queue_limit=400, max_context=512, kv_cache=kv_cache)
+    for number in range(400):
+        scheduler.submit(Generation(number, [9] * 16, 128))
+    n, running, waste, left = 0, 0, 0.0, dict(enumerate(lengths))
+    while chunks := scheduler.plan(n):
+        n, running, waste = n + 1, running + len(chunks), waste + scheduler.kv_waste
+        tokens = []
+        for chunk in chunks:
+            if chunk.sample:
+                left[chunk.sequence_id] -= 1
+                tokens.append(EOS if left[chunk.sequence_id] < 1 else 7)
+        scheduler.commit(chunks, tokens)
+    assert blocks.used == 0
+    return n, running / n, waste / n, scheduler.n_preempted
+
+
+def test_room_kept_for_what_may_come_is_wasted_and_fewer_sequences_fit() -> None:
+    """128 blocks of 16: 4 contexts of 512, 14 sequences of 144, and some forty as they are."""
+    (paged, asked, longest) = (held(kind) for kind in ("paged", "asked", "longest"))
+    assert longest[1] == pytest.approx(4, rel=0.03)
+    assert asked[1] == pytest.approx(14, rel=0.06)
+    assert paged[1] > 2 * asked[1]
+    assert longest[2] > 0.9
+    assert 0.6 < asked[2] < 0.85
+    assert paged[2] < 0.2
+    assert longest[0] > 3 * asked[0] > 6 * paged[0]
+    assert asked[3] == longest[3] == 0
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 5))

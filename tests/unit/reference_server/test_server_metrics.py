@@ -20,6 +20,7 @@ from plimsoll.reference_server.misfortune.fault import Break, Misfortune, parse_
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.seams.models import Script
 from plimsoll.reference_server.seams.truth import Truth, TruthRow
+from plimsoll.reference_server.service.limit import Limit
 from plimsoll.reference_server.service.service import Account, Service, accounted, obey
 from plimsoll.reference_server.values.durations import Stages, Startup
 from plimsoll.reference_server.values.errors import RequestError
@@ -166,11 +167,11 @@ def test_the_rate_is_the_mean_of_the_last_whole_seconds(
 # -- accounts -------------------------------------------------------------------------------------------------------
 
 
-def made(*, ready: bool = True) -> Service:
+def made(*, ready: bool = True, limit: Limit | None = None) -> Service:
     startup = Startup()
     startup.ready = ready
     faults = Faults([parse_fault("slow_headers=by:1ms")], seed=0)
-    return Service(cast(DeadlineWheel, None), faults, Truth(), Metrics(), 1 << 20, startup=startup)
+    return Service(cast(DeadlineWheel, None), faults, Truth(), Metrics(), 1 << 20, startup=startup, limit=limit)
 
 
 def counted(service: Service) -> list[str]:
@@ -210,6 +211,23 @@ def test_a_request_that_a_closed_server_refuses_does_not_start_the_clock_of_the_
     service.startup.ready = True
     assert service.faults.first(7), "the next request should be the first"
     assert service.n_in_flight == 0
+
+
+def test_a_request_beyond_the_limit_is_turned_away_and_a_session_is_not() -> None:
+    service = made(limit=Limit(1))
+    with accounted(service, "a", 5, service.closed()) as first:
+        first.draw()
+        with accounted(service, "b", 5, service.closed()) as second, pytest.raises(RequestError) as refused:
+            second.draw()
+        second.refused(refused.value)
+        with accounted(service, "c", 5, service.closed()) as third:
+            third.draw(session=True)
+    assert (refused.value.status, refused.value.code, refused.value.retry_after_s) == (503, "overloaded", 1)
+    with accounted(service, "d", 5, service.closed()) as fourth:
+        fourth.draw()
+    page = service.render_metrics().decode()
+    assert "reference_in_flight_limit 1.0" in page
+    assert 'reason="overloaded"} 1.0' in page
 
 
 def test_a_request_s_own_wish_comes_before_the_faults() -> None:

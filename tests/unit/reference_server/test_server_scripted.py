@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.reference_server.engine.scripted import ScriptedAnswer, ScriptedModel
+from plimsoll.reference_server.misfortune.fault import parse_fault
+from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.seams.models import Ask, Script
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reference_server.transports.stream import EventSink, Stopped, StopSink, TextSink, struck
@@ -57,6 +59,28 @@ def test_a_timetable_that_a_text_ends_counts_up_to_there() -> None:
             await answer.play(StopSink(TextSink(), ["is"]))  # the third word
         assert wanted.stages.spans_ns["decode"] == 2 * 10
         answer.close()
+
+    on_wheel(play)
+
+
+def test_an_answer_with_other_words_keeps_its_times() -> None:
+    async def said(wheel: DeadlineWheel, faults: Faults) -> tuple[str, int]:
+        model = ScriptedModel(wheel, ttft_ns=50, itl_ns=10, seed=0, rewords=faults.rewords)
+        answer, sink = model.ask(wanted := ask()), TextSink()
+        await answer.ready()
+        await answer.play(sink)
+        answer.close()
+        return sink.text, wanted.stages.spans_ns["decode"]
+
+    async def play(wheel: DeadlineWheel) -> None:
+        as_ever, struck_all = (Faults([parse_fault(f"other_words={p}")], seed=0) for p in (0, 1))
+        assert as_ever.first(0)
+        assert struck_all.first(0)
+        (one, took), (other, too) = await said(wheel, as_ever), await said(wheel, struck_all)
+        assert one.split()[1:] == other.split()[:-1]
+        assert one != other
+        assert took == too
+        assert [faults.present[0].n_hits for faults in (as_ever, struck_all)] == [0, 1]
 
     on_wheel(play)
 

@@ -95,3 +95,70 @@ def test_whether_it_is_an_open_loop_is_a_matter_of_its_params() -> None:
         assert made.open_loop == plan.open_loop == is_open
         assert plan.cyclic != is_open
         assert spec.with_flags(made, queries=7).stop.max_queries == (None if is_open else 7)
+
+
+SENSORS: list[dict[str, Any]] = [
+    {"name": "front", "offset": "8ms", "jitter": "12ms"},
+    {"name": "left"},
+    {"name": "right", "offset": "15ms"},
+]
+
+
+def sensed(stop: Stop, **params: Any) -> Plan:
+    given = {"frame_interval": "33ms", "sensors": SENSORS, **params}
+    return KIND.build(MultiStreamParams.model_validate(given), stop, 20, 1)
+
+
+def test_each_sensor_looks_at_its_own_instant_of_every_set() -> None:
+    plan = sensed(Stop(30_000, 0))
+    assert plan.labels is not None
+    sensor, sets = plan.labels.columns["sensor"], plan.labels.columns["frame_set"]
+    assert plan.labels.texts == {"sensor": ("front", "left", "right")}
+    assert (plan.query_id == np.arange(30_000)).all()
+    assert (sets == plan.query_id // 3 * 3).all()
+    assert (np.diff(plan.due_ns) >= 0).all()
+    late = plan.due_ns - sets // 3 * 33 * MS
+    assert (late[sensor == 1] == 0).all()
+    assert (late[sensor == 2] == 15 * MS).all()
+    jitter = late[sensor == 0] - 8 * MS
+    assert (jitter.min() >= 0, jitter.max() < 12 * MS) == (True, True)
+    assert jitter.mean() == pytest.approx(6 * MS, rel=0.02), "drawn evenly from nothing to 12 ms"
+    assert np.diff(np.sort(jitter)).max() < 0.02 * MS
+    assert np.corrcoef(jitter[1:], jitter[:-1])[0, 1] == pytest.approx(0, abs=0.03)
+    assert 0.35 < (sensor[2::3] == 0).mean() < 0.5, "it is the last of five in twelve sets"
+    by_set = plan.payload_ix.reshape(-1, 3)[np.arange(10_000)[:, None], np.argsort(sensor.reshape(-1, 3), axis=1)]
+    assert (np.diff(by_set, axis=1) % 20 == 1).all(), "the samples of a set follow each other, by sensor"
+
+
+def test_queries_of_sensors_are_counted_one_by_one_and_sets_are_whole() -> None:
+    for stop, n in ((Stop(10, 0), 12), (Stop(1, 100 * MS), 15), (Stop(1, S, max_queries=10), 9)):
+        plan = sensed(stop)
+        assert plan.n_queries == plan.n_samples == n
+        params = MultiStreamParams.model_validate({"frame_interval": "33ms", "sensors": SENSORS})
+        assert KIND.size(params, stop) == n
+    warmup = KIND.warmup(params, Warmup(S, 20, seed=3))
+    assert warmup is not None
+    assert (warmup.due_ns[0], warmup.n_queries) == (-S, 93)
+    assert KIND.frame(params) == Frame(33 * MS, 33 * MS, even=False)
+    assert KIND.labels(params) == ("sensor", "frame_set")
+
+
+@pytest.mark.parametrize(
+    ("params", "part"),
+    [
+        ({"sensors": [{}]}, "sensors need frame_interval"),
+        ({"sensors": [{}], "frame_interval": "33ms", "samples_per_query": 6}, "stand in place of samples_per_query"),
+        ({"sensors": [{"offset": "20ms", "jitter": "13ms"}], "frame_interval": "33ms"}, "must end before the next"),
+        ({"sensors": [{"name": "2"}, {}], "frame_interval": "33ms"}, "two sensors have one name"),
+        ({"sensors": [], "frame_interval": "33ms"}, "params.sensors"),
+    ],
+)
+def test_sensors_that_make_no_sets_are_refused(params: dict[str, Any], part: str) -> None:
+    with pytest.raises(spec.ScenarioError, match=part):
+        spec.parse({"kind": "multi_stream", "params": params})
+
+
+def test_what_a_scenario_with_sensors_says_of_itself_can_be_read_again() -> None:
+    made = spec.parse({"kind": "multi_stream", "params": {"frame_interval": "33ms", "sensors": SENSORS}})
+    assert made.told_apart_by().keys() >= {"sensor", "frame_set"}
+    assert spec.parse(made.to_mapping()).params == made.params
