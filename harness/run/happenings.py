@@ -177,6 +177,9 @@ class Happenings:
 
     async def _happen(self, event: Event, done: Done, url: str, around: Mapping[str, str]) -> None:
         await asyncio.sleep(max(0.0, (done.due_ns - self._now_ns()) / 1e9))
+        before = [one for one in self.done[: self.done.index(done)] if one.due_ns == done.due_ns]
+        while any(one.begun_ns < 0 for one in before):  # their timers are of the same moment, and may fire after ours
+            await asyncio.sleep(0)
         done.begun_ns = self._now_ns()
         late = done.begun_ns - done.due_ns
         self._told(done)
