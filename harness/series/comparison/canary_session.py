@@ -33,9 +33,8 @@ from plimsoll.harness.run.mixture import FOLDER
 from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.watcher import Beginning, Watcher
-from plimsoll.harness.secrecy.redaction import redact
-from plimsoll.harness.series.comparison.arms import in_one_run
 from plimsoll.harness.secrecy.secrets import public_output
+from plimsoll.harness.series.comparison.arms import in_one_run
 from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.one_run import carry_through
 from plimsoll.harness.series.publish import publish, tell

@@ -40,6 +40,26 @@ def done(folder: Path, *, wait_s: float, interrupts: int = 0, **event: Any) -> D
     return asyncio.run(run())
 
 
+def test_events_of_one_moment_begin_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """Or chance says which of them has a phase."""
+    events = [{"at": "100ms", "name": f"e{place}", "note": "x"} for place in range(8)]
+    load = {"kind": "server", "params": {"rate": 20}, "stop": {"min_duration": "90s"}, "events": events}
+    made, errors = prepared(spec.parse(load, "f.yaml"), "f.yaml")
+    assert not errors
+
+    async def run() -> list[int]:
+        held = Happenings(made, tmp_path, lambda _: None, cuts=True)
+        held.begin(time.monotonic_ns(), "http://127.0.0.1:1", None, lambda _: None)
+        await asyncio.sleep(0.2)
+        await held.end()
+        return [one.begun_ns for one in held.done]
+
+    for _ in range(5):
+        begun = asyncio.run(run())
+        assert begun == sorted(begun)
+        assert min(begun) >= 100_000_000
+
+
 def gone(file: Path) -> bool:
     """Whether the process whose number stands in the file ends within a second; a zombie has. No other test has it."""
     pid = int(file.read_text())
