@@ -423,13 +423,22 @@ def parse(
     place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
+    wrong: list[str] = []
     if "arms" in mapping:
-        mapping, place = _with_arms(mapping, place)
-    return (_parse_mix if MIX in mapping else _parse_one)(mapping, place, folder)
+        mapping, place, wrong = _with_arms(mapping, place)
+    try:
+        found = (_parse_mix if MIX in mapping else _parse_one)(mapping, place, folder)
+    except ScenarioError as error:
+        raise ScenarioError([*wrong, *error.errors]) from None
+    if wrong:
+        raise ScenarioError(wrong)
+    return found
 
 
-def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any], Place]:
-    """A mix, each class of which sends by lot its share of the one load. Raises ``ScenarioError``."""
+def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any], Place, list[str]]:
+    """A mix, each class of which sends by lot its share of the one load, and what is wrong with the shares: then they
+    are equal. Raises ``ScenarioError``.
+    """
     arms, wrong = mapping["arms"], list[str]()
     if not isinstance(arms, Mapping) or len(arms) < 2 or MIX in mapping:
         wrong.append(place.say(("arms",), f"takes two arms or more, {{base: {{share: 90%}}, ...}}, and no {MIX}"))
@@ -449,18 +458,17 @@ def _with_arms(mapping: Mapping[str, Any], place: Place) -> tuple[dict[str, Any]
             when = f" from {format_duration(time)} on" if len(times) > 1 else ""
             wrong.append(place.say(("arms",), f"has shares of {float(total * 100):g} % together{when}. Give 100 %"))
     if wrong:
-        raise ScenarioError(wrong)
+        times, bounds = [0], {0: bounds_at(0, {name: {0: Fraction(1, len(arms))} for name in arms})}
     classes = {}
-    for name, arm in arms.items():
+    for name, arm in ((name, arm if isinstance(arm, Mapping) else {}) for name, arm in arms.items()):
         (low, high), *rest = (map(float, bounds[time].get(name, (0, 1))) for time in times)
         later = [[format_duration(time), *lot] for time, lot in zip(times[1:], rest, strict=True)]
         lot = {"from": low, "to": high, **({"later": later} if later else {})}
         mine = {"lot": lot, **({"copied": True} if name in beside else {})}
         classes[name] = {**own, **{key: value for key, value in arm.items() if key != "share"}, **mine}
-    lines = {(MIX, *loc[1:]) if loc[:1] == ("arms",) else loc: line for loc, line in place.lines.items()}
-    lines |= {(MIX, name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
+    below = {("arms", name, *loc): line for name in arms for loc, line in place.lines.items() if loc and loc[0] in own}
     made = {**{key: mapping[key] for key in mapping if key not in (*own, "arms")}, MIX: classes}
-    return made, replace(place, lines=lines)
+    return made, replace(place, lines={**place.lines, **below}, renamed={MIX: "arms"}), wrong
 
 
 def _parse_one(mapping: Mapping[str, Any], place: Place, folder: Path | None) -> Scenario:

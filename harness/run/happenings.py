@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import itertools
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -27,7 +29,8 @@ from urllib.parse import urlsplit
 
 from plimsoll.harness.process.child import death
 from plimsoll.harness.secrecy.redaction import KNOWN, learn, redact
-from plimsoll.harness.secrecy.secrets import expanded, public_shell, shell_secrets
+from plimsoll.harness.secrecy.secrets import expanded, public_output, public_shell, shell_secrets
+from plimsoll.harness.wire.headers import RESERVED, header_error
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.text.events import EventSection, HttpSection, cut, names_of, phases_of, stretches
 
@@ -81,15 +84,32 @@ def prepared(scenario: Scenario, where: str) -> tuple[tuple[Event, ...], list[st
             learn(shell_secrets(one.run))
             errors += [f"{at}.run: {text}" for text in unrunnable(one.run)]
         elif one.http is not None:
+            known = len(errors)
             url, body = (expanded(text, f"{at}.http", errors) for text in (one.http.url, one.http.body))
             headers = {key: expanded(text, f"{at}.http.headers", errors) for key, text in one.http.headers.items()}
             call = one.http.model_copy(update={"url": url, "body": body, "headers": headers})
+            if len(errors) == known:
+                errors += [f"{at}.http{text}" for text in unsendable(call)]
             public = f"{one.http.method} {public_shell(one.http.url)}"
         elif one.fault is not None:
             method, body = ("DELETE", "") if one.fault == "off" else ("POST", json.dumps({"fault": one.fault}))
             call, public = HttpSection.model_construct(method=method, url="", body=body), f"fault {one.fault}"
         found.append(Event(name, one, redact(public), command, call))
     return tuple(found), errors
+
+
+def unsendable(call: HttpSection) -> list[str]:
+    """Why a call can't be sent, its references resolved; no value is repeated."""
+    named = [(name, value) for name, value in call.headers.items() if name.lower() not in RESERVED]
+    errors = [f".headers: {wrong}" for one in named if (wrong := header_error(*one)) is not None]
+    try:
+        parts = urlsplit(call.url)
+        sound = parts.port != 0 and f"{parts.path}{parts.query}".isascii() and not re.search(r"[\0- \x7f]", call.url)
+    except ValueError:
+        sound = False
+    if not sound:
+        errors.append(".url: has a port outside 1 to 65535, white space, or a path beyond ASCII. Correct or escape it")
+    return errors
 
 
 def unrunnable(command: str) -> list[str]:
@@ -150,8 +170,9 @@ class Happenings:
         self._t0_ns, self._told = t0_ns, told
         around = {**os.environ, "PLIMSOLL_URL": url, "PLIMSOLL_RUN": str(self._folder)}
         around |= {} if pid is None else {"PLIMSOLL_SERVER_PID": str(pid)}
-        for event, done in zip(self._events, self.done, strict=True):
-            self._tasks.append(asyncio.create_task(self._happen(event, done, url, around)))
+        ordered = sorted(zip(self._events, self.done, strict=True), key=lambda one: one[1].due_ns)
+        for due_ns, same in itertools.groupby(ordered, key=lambda one: one[1].due_ns):
+            self._tasks.append(asyncio.create_task(self._at(due_ns, [*same], url, around)))
 
     def interrupt(self) -> None:
         """The user wants no more: what goes on is ended, and nothing begins."""
@@ -175,8 +196,12 @@ class Happenings:
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._t0_ns
 
+    async def _at(self, due_ns: int, same: list[tuple[Event, Done]], url: str, around: Mapping[str, str]) -> None:
+        """The events of one instant, which begin in the order of the file."""
+        await asyncio.sleep(max(0.0, (due_ns - self._now_ns()) / 1e9))
+        self._tasks += [asyncio.create_task(self._happen(*one, url, around)) for one in same]
+
     async def _happen(self, event: Event, done: Done, url: str, around: Mapping[str, str]) -> None:
-        await asyncio.sleep(max(0.0, (done.due_ns - self._now_ns()) / 1e9))
         done.begun_ns = self._now_ns()
         late = done.begun_ns - done.due_ns
         self._told(done)
@@ -197,18 +222,21 @@ class Happenings:
         if late > LATE_NS and not done.fault:
             done.fault = f"began {late / 1e9:.1f} s late: the coordinator's host gave it no time"
         if done.fault:
-            self._notice(f"warning: event {done.name} {done.fault}")
+            self._notice(f"warning: {'' if done.name.startswith('event ') else 'event '}{done.name} {done.fault}")
         self._told(done)
 
     async def _run(self, event: Event, done: Done, around: Mapping[str, str], timeout_s: float) -> None:
-        pipe, quiet = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", event.command, stdin=quiet, stdout=pipe, stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True, env=around,
-        )  # fmt: skip
-        assert process.stdout is not None
+        # A pipe of our own: asyncio's would hang on the process, and be open still when the loop is closed.
+        ours, theirs = os.pipe()
         said = bytearray()
-        reading = asyncio.create_task(_tail(process.stdout, said))
+        try:
+            reading = asyncio.create_task(_tail(await _reader(ours), said))
+            process = await asyncio.create_subprocess_exec(
+                "/bin/sh", "-c", event.command, stdin=asyncio.subprocess.DEVNULL, stdout=theirs,
+                stderr=asyncio.subprocess.STDOUT, start_new_session=True, env=around,
+            )  # fmt: skip
+        finally:
+            os.close(theirs)
         try:
             done.exit = await asyncio.wait_for(process.wait(), timeout_s)
             if done.exit:
@@ -220,19 +248,25 @@ class Happenings:
             # What it left behind may hold its end of the pipe, and is read on while the run lasts.
             self._tasks.append(reading)
             await asyncio.wait([reading], timeout=_READ_S)
-            done.output = _shown(said)
+            done.output = public_output(said, OUTPUT)
 
 
-async def _tail(stream: asyncio.StreamReader, said: bytearray) -> None:
-    while data := await stream.read(65_536):
-        said += data
-        del said[: -8 * OUTPUT]
+async def _reader(pipe: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    reader = asyncio.StreamReader()
+    made = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", 0)
+    )
+    return reader, made[0]
 
 
-def _shown(said: bytearray) -> str:
-    """The end of what a command said, without secrets."""
-    text = public_shell(bytes(said).decode(errors="replace")).strip()
-    return text if len(text) <= OUTPUT else f"... {text[-OUTPUT:]}"
+async def _tail(pipe: tuple[asyncio.StreamReader, asyncio.ReadTransport], said: bytearray) -> None:
+    stream, transport = pipe
+    try:
+        while data := await stream.read(65_536):
+            said += data
+            del said[: -8 * OUTPUT]
+    finally:
+        transport.close()
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

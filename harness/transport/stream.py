@@ -318,8 +318,10 @@ class Stream:
         self._last_ns = max(self._last_ns, now - _UNASKED_NS) if self._duplex else now
         if self._uplink is not None:
             self._uplink.put(data)
+        elif self._pending:
+            self._pending += data
         else:
-            self._hand_over(data)
+            self._send(data)
         return now
 
     def _hand_over(self, data: bytes) -> None:

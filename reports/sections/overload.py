@@ -33,7 +33,9 @@ class StepPart(BaseModel, frozen=True, extra="forbid"):
     name: Text
     offered_per_s: float
     good_per_s: float
-    retained: float | None = Field(description="of the good requests per second of the best phase")
+    retained: float | None = Field(
+        description="of the good requests per second of the best phase; null: too few came for a rate"
+    )
     refused: float = Field(description="share of its requests")
     admitted: float | None = Field(description="good share of the others; null: all were turned away")
     refusal_ns: Number = Field(description="p99 of the time to turn one away; null: none was")
@@ -70,7 +72,7 @@ def overload_part(run: JudgedRun) -> OverloadPart | None:
             after = AfterPart(state=state, back_ns=back_ns, since_ns=since_ns, until_ns=until_ns, waiting=waiting)
     good = goodput(rows, run.judged.objectives).good
     found = overload.lots(PHASE, rows, good, np.ones(len(rows), np.bool_))
-    best = max((lot.good_per_s for lot in found), default=0.0)
+    best = max((lot.good_per_s for lot in found if lot.rated), default=0.0)
     return OverloadPart(steps=[_step(lot, best, rows, good) for lot in found], after=after)
 
 
@@ -83,7 +85,7 @@ def _step(lot: overload.Lot, best: float, records: Records, good: BoolArray) -> 
         name=lot.name,
         offered_per_s=lot.per_s,
         good_per_s=lot.good_per_s,
-        retained=lot.good_per_s / best if best else None,
+        retained=lot.good_per_s / best if best and lot.rated else None,
         refused=float(refused.sum() / rows.sum()),
         admitted=float(good[rows].sum() / taken) if taken else None,
         refusal_ns=number(quantile(took, "0.99"), "ns") if len(took) else None,

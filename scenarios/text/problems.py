@@ -36,7 +36,8 @@ class Place:
     """Where a mapping came from.
 
     ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read. ``below``:
-    where in it the mapping stands; ``above``: keys that it has from the top of the file.
+    where in it the mapping stands; ``above``: keys that it has from the top of the file; ``renamed``: its first keys
+    that a user called otherwise.
     """
 
     where: str
@@ -44,12 +45,14 @@ class Place:
     lines: Mapping[Loc, int] = field(default_factory=dict)
     below: Loc = ()
     above: frozenset[str] = frozenset()
+    renamed: Mapping[str | int, str] = field(default_factory=dict)
 
     def at(self, loc: Loc) -> str:
         path = ""
         loc = loc if loc and loc[0] in self.above else (*self.below, *loc)
         # What begins so is a union's branch, and a mapping's key itself.
         keys = tuple(part for part in loc if isinstance(part, int) or not part.startswith(("<", "[key]")))
+        keys = (self.renamed.get(keys[0], keys[0]), *keys[1:]) if keys else keys
         for part in keys:
             if isinstance(part, int):
                 path += f"[{part}]"

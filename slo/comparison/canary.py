@@ -235,8 +235,11 @@ class Weighed:
         if self.pair.quantile is None:
             share_ = float(side.values.mean())
             return share_ if self.quantity.better == "lower" else 1 - share_
-        found = quantile(side.ordered, Fraction(self.pair.quantile).limit_denominator(10**9))
-        return back(found, found, self.quantity)[0]
+        assert self.quantity.quantile is not None
+        ascending = side.ordered if self.quantity.better == "lower" else -side.ordered[::-1]
+        found = quantile(ascending, self.quantity.quantile)
+        # The logarithm of a whole number of ns gives it back to 12 digits, and those are the value that was measured.
+        return float(f"{math.exp(found):.12g}") if found < math.inf else found
 
     @property
     def interval(self) -> tuple[float, float]:

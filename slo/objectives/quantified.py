@@ -109,7 +109,10 @@ def quantified(
         return found
     family = holm(found, confidence)
     outcome = "FAIL" if any(one.outcome == "FAIL" for one in family) else worst([one.outcome for one in family])
-    deciding = decisive(family, outcome)
+    up = 1 if objective.operator in ("<=", "<") else -1
+    # Of those that use up as much of the promise, as all without a bad value do, the one with the worst observed.
+    by_value = sorted(family, key=lambda one: (one.observed == one.observed, up * one.observed), reverse=True)
+    deciding = decisive(by_value, outcome)
     assert deciding is not None
     value = values[[one is deciding for one in family].index(True)][0]
     sure_of = [one.p_fail for one in found if one.p_fail is not None]

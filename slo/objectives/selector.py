@@ -91,7 +91,7 @@ def parse(written: str) -> Selector:
         if match is None:
             raise SelectorError(
                 f"{{{written}}}: {written[at:].strip() or 'nothing'!r} is no condition; write class=chat, turn>1, "
-                "tenant=a|b, admitted or refused, separated by commas"
+                'tenant=a|b, phase="during x" (other characters in quotes), admitted or refused, separated by commas'
             )
         label, operator, values, word, comma = match.groups()
         found.add(_condition(label, operator, values, word))

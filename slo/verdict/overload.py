@@ -28,6 +28,8 @@ from plimsoll.slo.statistics.share import Course
 
 #: Errors at which a FAIL is tried for its p value, as shares of the one asked for.
 _ERRORS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.2, 0.5)
+#: A phase of fewer requests has no rate: theirs is the chance of a few gaps, and would be the best of all or none.
+RATED = 10
 #: It is broken at the end where it can't have recovered before this part of what was seen.
 _END = 0.9
 #: What waits gets less if it does by more than so many standard errors of the requests that came and went.
@@ -40,9 +42,15 @@ State = Literal["recovered", "draining", "metastable", "unclear"]
 class Lot:
     """Requests that are held against others: ``bad`` bool[n] in order of due time, ``per_s`` due (1: their share)."""
 
+    label: str
     name: str
     bad: BoolArray
     per_s: float
+
+    @property
+    def rated(self) -> bool:
+        """Enough of them came for a rate; a share needs no rate."""
+        return self.label != PHASE or len(self.bad) >= RATED
 
     @property
     def good_per_s(self) -> float:
@@ -85,7 +93,7 @@ def lots(label: str, records: Records, good: BoolArray, among: BoolArray) -> lis
         if len(rows) and where[0].values != ("",):
             due = records["due_ns"][rows]
             per_s = (len(rows) - 1) * 1e9 / max(int(np.ptp(due)), 1) if label == PHASE else 1.0
-            found.append(Lot(name, ~good[rows[np.argsort(due, kind="stable")]], per_s))
+            found.append(Lot(label, name, ~good[rows[np.argsort(due, kind="stable")]], per_s))
     return found
 
 
@@ -93,9 +101,12 @@ def _judged(one: Objective, records: Records, good: BoolArray, alpha: Fraction) 
     label = BESIDE[one.statistic or ""]
     rest = tuple(part for part in one.where if part.label != label)
     those, others = (lots(label, records, good, rows_of(where, records)) for where in (one.where, rest))
-    if not those or len(others) < 2 or not any(lot.good_per_s for lot in others):
+    others, enough = [lot for lot in others if lot.rated], all(lot.rated for lot in those)
+    if not those or not enough or len(others) < 2 or not any(lot.good_per_s for lot in others):
         there = ", ".join(lot.name for lot in others) or "nothing"
-        return no_data(one, f"{one.statistic} takes good requests in two values of {label}, and there is {there}")
+        each_of = f", each of {RATED} requests or more" if label == PHASE else ""
+        told = f"{one.statistic} takes good requests in two values of {label}{each_of}, and there is {there}"
+        return no_data(one, told)
     each = alpha / (len(others) + len(those))
     observed, (low, high) = _quotient(those, others, None)[0], _quotient(those, others, each)
     outcome: Outcome = "PASS" if one.met_by(low) else "INCONCLUSIVE" if one.met_by(high) else "FAIL"

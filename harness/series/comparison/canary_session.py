@@ -33,7 +33,7 @@ from plimsoll.harness.run.mixture import FOLDER
 from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.watcher import Beginning, Watcher
-from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.secrecy.secrets import public_output
 from plimsoll.harness.series.comparison.arms import in_one_run
 from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.one_run import carry_through
@@ -257,7 +257,7 @@ def _ran(command: str, said: documents.CanaryReport) -> documents.CommandPart:
         ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env=known, check=False,
     )  # fmt: skip
-    output = redact(done.stdout.decode("utf-8", "replace").strip()[-_TAIL:])
+    output = public_output(done.stdout, _TAIL)
     if done.returncode:
         tell(f"error: --{said.outcome.lower()}: the command ended with exit code {done.returncode}: {output[-200:]}")
     return documents.CommandPart(exit=done.returncode, output=output)

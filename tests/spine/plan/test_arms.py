@@ -81,12 +81,17 @@ def test_an_arm_has_its_own_target_and_objectives() -> None:
         ({"a": {"share": "80%"}, "b": {"share": "30%"}}, "has shares of 110 % together. Give 100 %"),
         ({"a": {"share": "100%"}}, "takes two arms or more"),
         ({"a": {"share": "50"}, "b": {}}, "a.share: is no share above 0 %. Write share: 10%"),
-        ({"a": {"share": "50%"}, "b": {"share": "50%", "taget": {}}}, "mix.b.taget: unknown key. Did you mean target?"),
+        (
+            {"a": {"share": "50%"}, "b": {"share": "50%", "taget": {}}},
+            "arms.b.taget: unknown key. Did you mean target?",
+        ),
+        ({"a": {"shar": "50%"}, "b": {"share": "50%"}}, "f.yaml:arms.a.shar: unknown key."),
+        ({"a": {"shar": "50%"}, "b": 3}, "arms.b.share: is no share above 0 %"),
     ],
 )
 def test_what_is_wrong_with_arms_is_said(given_arms: dict[str, Any], says: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        spec.parse({**LOAD, "arms": given_arms})
+        spec.parse({**LOAD, "arms": given_arms}, "f.yaml")
     assert any(says in text for text in caught.value.errors)
 
 

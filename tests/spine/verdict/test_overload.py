@@ -76,6 +76,18 @@ def test_a_longer_run_decides_what_one_asked_for_more_requests() -> None:
     assert longer.outcome == "PASS"
 
 
+@pytest.mark.parametrize("brief_ms", [[2_000], [2_000, 2_001]])
+def test_a_phase_of_a_handful_of_requests_has_no_rate_and_is_nobodys_best(brief_ms: list[int]) -> None:
+    """A fault's ``during`` is some ms long: by its one good request it got nothing done, by two close ones the most."""
+    due = np.concatenate([np.arange(199) * 10, brief_ms, 2_010 + np.arange(400) * 10]) * MS
+    phase = ["before"] * 199 + ["during"] * len(brief_ms) + ["after"] * 400
+    texts = [f"retained(good{{phase={one}}}) >= 20%" for one in ("during", "during|after", "after")]
+    during, both, after = judged(records_of(due, due + 50 * MS, phase=phase), *texts)
+    assert (during.outcome, both.outcome) == ("INCONCLUSIVE", "INCONCLUSIVE")
+    assert "each of 10 requests or more, and there is before, after" in during.detail
+    assert (after.outcome, after.observed) == ("PASS", pytest.approx(1.0))
+
+
 def test_of_several_phases_the_least_counts_and_nothing_good_is_nothing() -> None:
     dead = {**SHED, "x3": (300.0, 0.0)}
     one, two = judged(ladder(dead, 10, 1), "retained(good{phase=x3}) >= 50%", "retained(good{phase=x1|x3}) >= 50%")

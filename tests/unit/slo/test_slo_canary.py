@@ -102,6 +102,19 @@ def test_the_interval_is_of_the_effect_and_agrees_with_the_outcome() -> None:
     assert weighed.values[1] / weighed.values[0] == pytest.approx(1.3, rel=0.1)
 
 
+def test_the_values_of_both_arms_are_measured_ones_by_nearest_rank() -> None:
+    """To the last digit, also where more is better: there the rank counts from the other end."""
+    taken = [np.round(np.array(times(300, seed)) * 1e6) for seed in (1, 2)]
+    arms = [
+        from_columns(300, due_ns=due, done_ns=due + took.astype(np.int64), n_out=64, status=int(Status.OK))
+        for took, due in zip(taken, [np.arange(300) * S // 5] * 2, strict=True)
+    ]
+    latency, rate = follow(question(0.5, metrics=("p50(latency)", "p10(output_rate)")), *arms, 60 * S).last[-1].weighed
+    assert latency.values == tuple(np.sort(took)[149] for took in taken)
+    assert rate.values == pytest.approx([np.sort(64e9 / took)[29] for took in taken], rel=1e-11)
+    assert all(np.diff(np.sort(64e9 / took)[29:31])[0] > 1e-6 for took in taken), "ranks tell"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_canary_whose_requests_fail_or_hang_is_never_promoted_where_it_was_not(seed: int) -> None:
     """With the memory given; docs/evidence/statistics.md says why nobody can promise it for one that is estimated."""
