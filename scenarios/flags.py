@@ -159,6 +159,9 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
         for key in given
         if key not in meant
     ]
+    elsewhere = [name for name, one in base.mix.items() if one.lot and one.target.url not in (None, base.target.url)]
+    if "url" in given and elsewhere == [*base.mix]:
+        errors.append(f"--url: {' and '.join(elsewhere)} say where they send. Leave it out, or write one there")
     mapping, labels = base.to_mapping(), dict[str, str]()
     for key in _MIX_RUN:
         if key in given:
@@ -176,7 +179,8 @@ def _over_mix(base: Scenario, given: Mapping[str, Any]) -> Scenario:
             one["objectives"] = []
         if name and "workers" not in base.mix[name].model_fields_set:
             del one["workers"]
-        _set_target(one.setdefault("target", {}), given, own)
+        theirs = {key: value for key, value in given.items() if key != "url" or name not in elsewhere}
+        _set_target(one.setdefault("target", {}), theirs, own)
         for key in _MIX_EACH:
             if key in given:
                 one[key], own[key] = given[key], _flag(key)

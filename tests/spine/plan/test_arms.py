@@ -157,3 +157,16 @@ def test_a_copy_beside_two_arms_leaves_their_shares_alone() -> None:
     made = spec.parse({**LOAD, "arms": arms})
     sizes = {name: one.build(64).n_queries for name, one in made.mix.items()}
     assert sizes["a"] + sizes["b"] == sizes["c"]
+
+
+def test_a_url_of_the_command_line_is_that_of_the_arms_without_one() -> None:
+    """It once sent both arms to one server, where no canary is worse."""
+    one, two, three = ({"url": f"http://127.0.0.1:{port}"} for port in (8001, 8002, 8003))
+    mixed = {"base": {"share": "80%"}, "canary": {"share": "20%", "target": two}}
+    made = spec.with_flags(spec.parse({**LOAD, "arms": mixed}), **one)
+    assert {name: arm.target.url for name, arm in made.mix.items()} == {"base": one["url"], "canary": two["url"]}
+    made = spec.with_flags(spec.parse({**LOAD, "target": three, "arms": mixed}), **one)
+    assert {name: arm.target.url for name, arm in made.mix.items()} == {"base": one["url"], "canary": two["url"]}
+    each = {"base": {"share": "80%", "target": three}, "canary": {"share": "20%", "target": two}}
+    with pytest.raises(ScenarioError, match="--url: base and canary say where they send"):
+        spec.with_flags(spec.parse({**LOAD, "arms": each}), **one)
