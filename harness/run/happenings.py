@@ -33,6 +33,7 @@ from plimsoll.harness.secrecy.secrets import expanded, public_output, public_she
 from plimsoll.harness.wire.headers import RESERVED, header_error
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.text.events import EventSection, HttpSection, cut, names_of, phases_of, stretches
+from plimsoll.slo.records.foreign import one_line
 
 #: So much of the end of what an event said is kept, in characters.
 OUTPUT = 2_000
@@ -213,7 +214,7 @@ class Happenings:
                 status, said = await _answer(event.call, event.call.url or url + _FAULTS, timeout_s)
                 done.exit, done.output = status, KNOWN.cut(said, OUTPUT)
                 if not 200 <= status < 300:
-                    done.fault = f"was answered with status {status}"
+                    done.fault = f"was answered with status {status} ({one_line(done.output, 120) or 'no text'})"
         except TimeoutError:
             done.fault = f"was ended after {timeout_s:g} s (timeout)"
         except (OSError, http.client.HTTPException, ValueError) as error:

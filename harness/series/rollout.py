@@ -84,7 +84,11 @@ def read(given: Any, allowed: Sequence[str]) -> Call:
     may = (*allowed, *_ABOUT)
     errors = [
         f"metadata {name!r:.40}: a call may set {', '.join(may)}" for name in call.metadata if name not in may
-    ] + [f"metadata {name}: it has ${{ in it" for name, value in call.sets().items() if "${" in value]
+    ] + [
+        f"metadata {name}: it has ${{, or a character that nobody can see, in it"
+        for name, value in call.sets().items()
+        if "${" in value or not value.isprintable()
+    ]
     if errors:
         raise HarnessFault(errors)
     return call
@@ -193,7 +197,7 @@ class Hook:
         try:
             call = read(await _body(request), self.allowed)
             token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(call.metadata.get("token"))
-            if self.token is not None and not hmac.compare_digest(token.encode(), self.token.encode()):
+            if self.token is not None and not hmac.compare_digest(*map(_bytes, (token, self.token))):
                 return web.Response(status=401, text="no token: send Authorization: Bearer TOKEN, or metadata token\n")
             if (run := desk.run(call)) is None:
                 return web.Response(status=429, text="another run goes on. Ask again\n", headers={"Retry-After": "30"})
@@ -235,6 +239,11 @@ def _result(code: int, said: str, told: str, folder: Path) -> Result:
     return Result(code, said, {"verdict": verdict["outcome"], "run": run, **parts})
 
 
+def _bytes(token: str) -> bytes:
+    """Of any that a header or JSON can hold: half a surrogate pair, too."""
+    return token.encode(errors="surrogatepass")
+
+
 async def _body(request: web.Request) -> Any:
     """What a call says; of a GET its query, as a body would have it."""
     if request.method == "GET":
@@ -242,7 +251,7 @@ async def _body(request: web.Request) -> Any:
         return {name: metadata.pop(name) for name in [*metadata] if name in Call.model_fields} | {"metadata": metadata}
     try:
         return json.loads(await request.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HarnessFault(f"the body is no JSON: {error}") from None
 
 

@@ -241,7 +241,7 @@ def canary(
     from plimsoll.harness.series.comparison.canary_session import Wanted
     from plimsoll.harness.series.comparison.canary_session import canary as decide
     from plimsoll.harness.series.ledger import Session
-    from plimsoll.harness.series.publish import duration
+    from plimsoll.harness.series.search.question import lasting
     from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
 
     load: dict[str, Any] = {
@@ -251,7 +251,7 @@ def canary(
         "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     staff, errors = staff_of(live, None, None, None, None)
-    step_ns = duration("--step-time", step_time, errors, 60_000_000_000)
+    step_ns = max(1, lasting("--step-time", step_time, errors))
     commands = {name: command for name, command in (("PROMOTE", promote), ("ABORT", abort)) if command}
     wanted = Wanted(
         scenario,

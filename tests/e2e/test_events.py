@@ -95,7 +95,7 @@ def test_an_experiment_whose_event_fails_is_invalid_and_says_why(tmp_path: Path)
     for text in (
         "broken: ended with exit code 3",
         "endless: was ended after 0.5 s",
-        "unknown: was answered with status 400",
+        'unknown: was answered with status 400 ({"error": {"message": "nonsense: unknown fault',
     ):
         assert text in reason
     exits = {one["name"]: one["exit"] for one in report["events"]}

@@ -54,6 +54,7 @@ def test_every_mistake_is_told_at_once_and_nothing_is_made(tmp_path: Path) -> No
         (("--steps", "10%,100%"), "at 100% no base is beside it, so objectives judge it"),
         (("--metric", "mean(ttft)"), "a canary compares ratios, and percentiles"),
         (("--metric", "p99(itl)"), "a canary compares ratios, and percentiles"),
+        (("--step-time", "0s"), "--step-time 0s: nothing takes no time"),
         (("--step-time", "soon"), "--step-time: 'soon' is not a duration"),
     ],
 )

@@ -95,6 +95,9 @@ def test_a_call_sets_what_is_allowed_and_nothing_else() -> None:
         ({"checksum": ""}, ["checksum: String should have at least 1"]),
         ({"checksum": "c", "command": "rm"}, ["command: Extra inputs"]),
         ({"checksum": "c", "metadata": {"rate": [1]}}, ["metadata.rate"]),
+        # A NUL can't stand in a command line.
+        ({"checksum": "c", "metadata": {"url": "http://a\0"}}, ["metadata url: it has"]),
+        ({"checksum": "c", "metadata": {"url": "http://\ud800"}}, ["metadata url: it has"]),
         (
             {"checksum": "c", "metadata": {"cmd": "rm", "url": "http://a/${env:KEY}", "rate": "2"}},
             ["metadata 'cmd': a call may set url", "metadata 'rate': a call may set url", "metadata url: it has ${"],
@@ -296,3 +299,25 @@ def test_a_result_that_nobody_was_there_to_take_is_kept_for_the_next_call() -> N
         return said
 
     assert asyncio.run(asked()) == ["run 1\n", "run 1\n", "run 2\n"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ("[" * 60_000, 400, "error: the body is no JSON: "),
+        ('{"checksum": "c", "metadata": {"token": "\\ud800"}}', 401, "no token"),
+    ],
+)
+def test_no_body_is_a_fault_of_the_hook(body: str, status: int, said: str) -> None:
+    async def measure(call: Call) -> Result:
+        raise AssertionError
+
+    async def asked() -> web.Response:
+        request: Any = make_mocked_request("POST", "/argo")
+        request._read_bytes = body.encode()
+        return await Hook([], "n", Path(), (), "right", {})._asked(Desk(measure), None, request)
+
+    answer = asyncio.run(asked())
+    assert answer.status == status
+    assert answer.text is not None
+    assert answer.text.startswith(said)
