@@ -4,6 +4,7 @@
                  ["over" period]
                | "recovered(" objective ")" operator threshold ["after" name]      the time from an event's begin, or a
                                                         phase's end, until the objective is kept again, and goes on so
+               | "lost" ["{" selector "}"] "<= 0"          no request failed: max(error) <= 0
                | "time_out_of(" objective ")" operator threshold                   the time that it is not kept in all
     quantifier = each | worst                           one promise for each value of the label; as one verdict
     selector   = class=chat,turn>1 ...                  see ``plimsoll.slo.objectives.selector``
@@ -108,6 +109,7 @@ _SPELL = re.compile(
     r"\s*(?P<statistic>recovered|time_out_of)\s*\((?P<of>.*)\)\s*(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)"
     r"\s*(?P<unit>[^\s0-9]*)(?:\s+after\s+(?P<after>[\w .-]*[\w.-]))?\s*"
 )
+_LOST = re.compile(rf"((?:\s*(?:each|worst)\s+\w+\s*:)?\s*)lost{WHERE % 'where'}(?:<=|≤)\s*0\s*")
 _EXAMPLES = "p99(ttft) <= 200ms, ratio(good) >= 99.5%, rate(good) >= 40/s, max(latency) <= 2s, or ttft <= 200ms"
 
 
@@ -251,6 +253,8 @@ def _split(threshold_text: str) -> tuple[str, str]:
 
 def parse(text: str) -> Objective:
     """The objective that ``text`` states. Raises ``ObjectiveError`` that names the bad part and what is allowed."""
+    if (lost := _LOST.fullmatch(text)) is not None:
+        return parse(f"{lost[1]}max(error{'' if lost['where'] is None else '{' + lost['where'] + '}'}) <= 0")
     if (spell := _SPELL.fullmatch(text)) is not None:
         return _spell(spell, text)
     found = _SHAPE.fullmatch(text)

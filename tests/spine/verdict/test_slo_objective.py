@@ -45,6 +45,19 @@ def test_what_is_understood(text: str, canonical: str, threshold: float, unit: s
     assert (str(found), found.threshold, found.unit) == (canonical, threshold, unit)
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("lost <= 0", "max(error) <= 0"),
+        (" lost{phase=during,class=chat}≤0", "max(error{class=chat,phase=during}) <= 0"),
+        ("each phase: lost <= 0", "each phase: max(error) <= 0"),
+    ],
+)
+def test_nothing_lost_is_no_failed_request(text: str, same: str) -> None:
+    assert parse(text) == parse(same)
+    assert str(parse(text)) == same
+
+
 def test_percentiles_and_thresholds_are_exact() -> None:
     assert parse("p99.9(ttft) <= 1ms").quantile == Fraction(999, 1000)
     assert parse("ratio(good) >= 99.5%").exact_threshold == Fraction(995, 1000)
