@@ -86,6 +86,7 @@ def prepared(scenario: Scenario, where: str) -> tuple[tuple[Event, ...], list[st
             errors += [f"{at}.run: {text}" for text in unrunnable(one.run)]
         elif one.http is not None:
             known = len(errors)
+            learn(shell_secrets(one.http.body))
             url, body = (expanded(text, f"{at}.http", errors) for text in (one.http.url, one.http.body))
             headers = {key: expanded(text, f"{at}.http.headers", errors) for key, text in one.http.headers.items()}
             call = one.http.model_copy(update={"url": url, "body": body, "headers": headers})

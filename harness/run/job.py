@@ -310,7 +310,7 @@ def _masked(plain: Mapping[str, Any], hidden: Redactor) -> dict[str, Any]:
         one["run"] = one["run"] and public_shell(one["run"])
         if one["http"]:
             headers = {name: public_value(name, text) for name, text in one["http"]["headers"].items()}
-            one["http"] |= {"url": public_shell(one["http"]["url"]), "headers": headers}
+            one["http"] |= {key: public_shell(one["http"][key]) for key in ("url", "body")} | {"headers": headers}
     # Our own words, whatever a key is called.
     mapping |= {name: plain[name] for name in ("kind", "mode", "params") if name in plain}
     target, options = mapping["target"], mapping["target"].get("options") or {}

@@ -45,12 +45,13 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _WORD = r"(\"[^\"]*\"|'[^']*'|[^\s;&|)\"']+)"
 #: Where a shell command may hold a credential under its name: ``--name VALUE``; ``NAME=VALUE``, quoted as a whole too
-#: or after ``-e``; a header. Each is looked for by itself, for one may lie in another. Of a long name the end is
-#: enough: without that limit 16,000 letters took 0.8 s.
+#: or after ``-e``; a header; a member of JSON. Each is looked for by itself, for one may lie in another. Of a long name
+#: the end is enough: without that limit 16,000 letters took 0.8 s.
 _IN_SHELL = (
     re.compile(rf"--?([A-Za-z][\w-]{{,127}})[= ]\s*{_WORD}"),
     re.compile(rf"(?=\b([A-Za-z_]\w*)={_WORD})"),
     re.compile(r"([A-Za-z][\w-]{,127}): *([^\"'\n]+)"),
+    re.compile(r"([A-Za-z][\w-]{,127})\\*[\"']\s*:\s*\\*[\"']([^\"'\\]+)"),
 )
 #: User and password of a URL.
 _USER = re.compile(r"://([^\s/@\"']+)@")

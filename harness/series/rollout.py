@@ -30,7 +30,7 @@ from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.live.place import Place, private
 from plimsoll.harness.live.visitors import Visitors
 from plimsoll.harness.outlook import outlook
-from plimsoll.harness.process import child
+from plimsoll.harness.process import child, writing
 from plimsoll.harness.run.job import default_out, target_of
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.publish import tell
@@ -280,6 +280,12 @@ def answer(
         raise HarnessFault([*errors, *fault.errors]) from None
     if errors:
         raise HarnessFault(errors)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        writing.check(out / "run")
+    except OSError as error:
+        told = f"--out: cannot write in {out} ({error.strerror}). Name a folder that you may write"
+        raise HarnessFault(told) from None
     if open_to_all:
         tell(f"warning: whoever reaches {place.host} can have this load sent. Add --token-env NAME")
     words = ["run", name, *([f"--url={url}"] if url else []), *(f"--slo={one}" for one in slo)]

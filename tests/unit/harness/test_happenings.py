@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from plimsoll.harness.run.happenings import OUTPUT, Done, Happenings, prepared
+from plimsoll.harness.run.job import _masked
+from plimsoll.harness.secrecy.redaction import Redactor
 from plimsoll.harness.secrecy.secrets import public_output
 from plimsoll.scenarios import spec
 
@@ -154,7 +157,7 @@ def test_what_a_command_says_loses_the_credentials_of_its_environment_and_keeps_
     assert said == "[redacted]\nDEPLOY_TOKEN=[redacted]\nit was [redacted]"
     # While this is read by the redactor, the loop does no other event: one is late after 1 s.
     begun = time.process_time()
-    for filler in ("a", "-a", "a=", "a: "):
+    for filler in ("a", "-a", "a=", "a: ", 'a" ', 'a":"a', "a\\"):
         assert len(public_output(filler.encode() * 16_000, OUTPUT)) <= OUTPUT + 4
     assert time.process_time() - begun < 0.5
 
@@ -201,3 +204,14 @@ def test_events_of_one_instant_begin_in_the_order_of_the_file(tmp_path: Path) ->
 
     asyncio.run(asyncio.wait_for(run(), 20))
     assert begun == ["event 21", *(f"event {number}" for number in range(1, 21))]
+
+
+def test_a_password_in_the_json_of_a_call_is_written_down_nowhere() -> None:
+    plain = '{"password": "quiet-sea-4712", "model": "small"}'
+    load = {"kind": "server", "params": {"rate": 20}, "stop": {"min_duration": "90s"}}
+    call = {"url": "http://127.0.0.1:9", "body": plain}
+    shell = f"curl -d '{plain}' -d {json.dumps(plain.replace('4712', '4713'))} there"
+    scenario = spec.parse({**load, "events": [{"at": "0s", "http": call}, {"at": "0s", "run": shell}]}, "f.yaml")
+    written = json.dumps(_masked(scenario.to_mapping(), Redactor()))
+    assert "quiet-sea" not in written
+    assert written.count("small") == 3

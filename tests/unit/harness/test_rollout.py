@@ -78,6 +78,14 @@ def test_a_hook_without_its_secret_does_not_begin(tmp_path: Path, monkeypatch: p
     assert "NO_KEY is not set" in found.exception.errors[0]
 
 
+def test_a_hook_that_could_keep_no_run_does_not_begin(tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text("name: chat\nkind: server\nobjectives: [p50(ttft) <= 1s]\n")
+    found = invoke("hook", str(file), "--port", "0", "--out", str(file / "runs"))
+    assert isinstance(found.exception, HarnessFault)
+    assert found.exception.errors[0].startswith(f"--out: cannot write in {file}/runs (Not a directory)")
+
+
 # -- a call ---------------------------------------------------------------------------------------------------
 
 
