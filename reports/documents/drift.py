@@ -78,7 +78,7 @@ class DriftReport(Result, frozen=True):
     primary: Outcome
     drift: DriftPart
     later: list[LaterPart] = Field(default=[])
-    warnings: list[Text] = Field(default=[], description="what to know about the shadow's times")
+    warnings: list[Text] = Field(default=[], description="what to know about the shadow's times, and its failures")
     run: Text
     reference: Text | None = Field(default=None, description="the run whose answers they are; null: the primary's")
     exit_code: int

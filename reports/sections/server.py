@@ -70,6 +70,7 @@ class SourcePart(BaseModel, frozen=True, extra="forbid"):
     failed: int = Field(default=0, description="scrapes that gave nothing")
     unwritten: int = Field(default=0, description="of these, samples that no disk took")
     left_out: int = Field(default=0, description="series of one sample, at most, that were too many to keep")
+    strange: bool = Field(default=False, description="no series has a name that is known", exclude_if=not_)
 
 
 class SlopePart(BaseModel, frozen=True, extra="forbid"):
@@ -176,8 +177,9 @@ def server_part(run: JudgedRun) -> ServerPart | None:
         return None
     rows = run.records.measured()
     edges = buckets_of(rows).edges() if len(rows) else np.empty(0, np.int64)
+    told = {track.source for track in side.served.tracks}
     return ServerPart(
-        sources={name: _source(asked) for name, asked in side.served.sources.items()},
+        sources={name: _source(asked, name not in told) for name, asked in side.served.sources.items()},
         names={name: _name(course, edges, side) for name, course in side.courses.items()},
         absent=dict(side.absent),
         restarts=[part(RestartPart, one) for one in side.restarts],
@@ -203,7 +205,7 @@ def _energy(found: Energy) -> EnergyPart:
     return EnergyPart(names=list(found.names), joules=found.joules, per_request_j=each[0], per_token_j=each[1])
 
 
-def _source(asked: Asked) -> SourcePart:
+def _source(asked: Asked, strange: bool) -> SourcePart:
     took = np.sort(asked.end_ns - asked.sent_ns)
     gaps: Sequence[Gap] = asked.origin.gaps
     return part(
@@ -215,6 +217,7 @@ def _source(asked: Asked) -> SourcePart:
         took_max_ns=int(took[-1]) if len(took) else None,
         gaps=[part(GapPart, gap) for gap in gaps[:_MOST_GAPS]],
         failed=sum(gap.count for gap in gaps),
+        strange=strange and len(took) > 0 and not asked.origin.declared,
     )
 
 
@@ -269,9 +272,10 @@ def blocks(part: ServerPart, report: Any) -> list[Block]:
     ]
     rows = [Row(_cells(name, one)) for name, one in part.names.items() if one.samples]
     table = Table(head, rows, title="The server itself")
-    shown: list[Block] = [Card([table, *map(_batch_table, part.batches)])]
+    tables = [*([table] if rows else []), *map(_batch_table, part.batches)]
     notes = _notes(part)
-    return [Section("The server itself", [*shown, Card([Notes(notes)])] if notes else shown, "The server itself")]
+    cards = [Card(one) for one in (tables, [Notes(notes)] if notes else []) if one]
+    return [Section("The server itself", cards, "The server itself")]
 
 
 def _batch_table(part: BatchesPart) -> Table:
@@ -325,7 +329,7 @@ def _notes(part: ServerPart) -> list[str]:
             f"{name}: nothing {units.many(gap.count, 'time')} from {units.seconds(gap.start_ns)}: {gap.reason}"
             for gap in one.gaps
         ]
-    notes += _restarted(part)
+    notes += [*_strange(part), *_restarted(part)]
     notes += [_of_host(one) for name, one in part.names.items() if one.idle is not None and name.startswith("host.")]
     for book in part.books:
         theirs = units.NOTHING if book.theirs is None else units.count(book.theirs)
@@ -364,6 +368,15 @@ def _of_host(one: NamePart) -> str:
     return f"{said}, growing by {grown} an hour ({low} to {high}, at 95 %)"
 
 
+def _strange(part: ServerPart) -> list[str]:
+    return [
+        f"{name}: no name on its page is one of an engine that is known, so nothing here and no objective can use it. "
+        "Every series of it is in server.parquet"
+        for name, one in part.sources.items()
+        if one.strange
+    ]
+
+
 def _restarted(part: ServerPart) -> list[str]:
     return [
         f"{one.source} restarted between {units.seconds(one.after_ns)} and {units.seconds(one.before_ns)}: what it "
@@ -392,7 +405,13 @@ def server_warnings(part: ServerPart | None) -> list[str]:
     }
     each = ((name, how, getattr(one, how)) for name, one in part.sources.items() for how in said)
     lost = [said[how].format(name=name, n=units.count(n)) for name, how, n in each if n]
-    return [*lost, *_restarted(part), *dict.fromkeys(cut), *(_differs(book) for book in part.books if book.difference)]
+    return [
+        *lost,
+        *_strange(part),
+        *_restarted(part),
+        *dict.fromkeys(cut),
+        *(_differs(book) for book in part.books if book.difference),
+    ]
 
 
 def strips(said: Mapping[str, Sequence[Number]]) -> list[Strip]:

@@ -208,10 +208,12 @@ class Later:
 
 
 def later(indicator: str, first: Records, second: Records, confidence: Probability) -> Later:
-    """Row i of both is one query, in order of due time."""
+    """Row i of both is one query, in order of due time. Without pairs where one of them has none of it at all: who
+    answers whole brings no first token, and fails nothing by that.
+    """
     values = [np.full(len(rows), math.nan) for rows in (first, second)]
-    known = measure(catalogue()[indicator], first)
-    found = [known, measure_part(catalogue()[indicator], second)] if known.n else []
+    known, theirs = (measure(catalogue()[indicator], rows) for rows in (first, second))
+    found = [known, measure_part(catalogue()[indicator], second)] if known.n and theirs.n else []
     for column, one in zip(values, found, strict=False):
         column[one.row] = one.values
     answered = np.isfinite(values[0])

@@ -224,12 +224,18 @@ def judge_words(objective: Objective, records: Records, confidence: sure.Probabi
     )
 
 
+#: What every answer has that came as a stream with any output.
+_STREAMED = ("ttft", "e2e")
+
+
 def _no_data(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
     needed = sure.n_needed(0, 0, objective.allowed, confidence) if objective.allowed is not None else 1
     why = f"none of {measured.missing} successful requests has one" if measured.missing else "nothing was measured"
     drop = "Drop the objective, or measure what has one"
     if objective.indicator.startswith("stage."):
         drop = "Name a stage that the server says (the report's 'where the time goes'), or drop the objective"
+    elif measured.missing and objective.indicator in _STREAMED:
+        why += ": the answers came whole. No stream was asked for, or the server or a proxy before it gave none"
     detail = f"no {objective.indicator} to judge: {why}. {drop}"
     # p = 1, not none: it counts in Holm's correction as it is, so its first bad value can't unsettle the FAIL of
     # another.

@@ -104,4 +104,6 @@ def test_a_shadow_that_stalls_and_fails_never_moves_the_primary(tmp_path: Path) 
     assert stalled["primary"] == "PASS"
     assert stalled["drift"]["missing"] > 200
     assert stalled["later"][0]["failed"] == stalled["drift"]["missing"]
+    reasons = [text.split() for text in stalled["warnings"] if " failed: " in text]
+    assert sum(int(words[3]) for words in reasons) == stalled["drift"]["missing"], stalled["warnings"]
     assert stalled["later"][0]["p99"][0] is None, "a failure is later than any time"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from plimsoll.documents.text import plain
+from plimsoll.harness.host.manifest import public_url
 from plimsoll.scenarios.scenario import TargetSection
 from plimsoll.scenarios.text.document import Document
 from plimsoll.scenarios.text.fields import STRICT, FileName
@@ -152,7 +154,23 @@ def in_one_run(
             errors.append(f"--{of}: where is it? Give its URL, or {at} in the scenario")
         arms[name] = {**arm, **({"target": target} if target else {}), "share": shares[name]}
     found["arms"] = {name: arms[name] for name in urls}
+    _check_paths(found, errors)
     return True
+
+
+def _check_paths(found: Document, errors: list[str]) -> None:
+    """One ``path`` for all arms takes the place of those of their URLs: two routes of a gateway would be one."""
+    paths, urls = set[str](), list[str]()
+    for arm in found["arms"].values():
+        own = [one for one in (found.get("target"), arm.get("target")) if isinstance(one, dict)]
+        options = [one["options"] for one in own if isinstance(one.get("options"), dict)]
+        paths.add(str(next((one["path"] for one in options[::-1] if one.get("path")), "")))
+        urls += [str(one["url"]) for one in own[::-1] if one.get("url")][:1]
+    if len(paths) == 1 and "" not in paths and len({urlsplit(url).path.rstrip("/") for url in urls}) > 1:
+        errors.append(
+            f"{found.where}: target.options.path: {paths.pop()} takes the place of the paths of "
+            f"{' and '.join(map(public_url, urls))}, which differ. Leave it out, or give each arm its own"
+        )
 
 
 def read_arms(texts: Sequence[str]) -> tuple[tuple[Arm, ...], list[str]]:

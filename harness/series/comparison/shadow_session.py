@@ -34,6 +34,7 @@ from plimsoll.harness.series.one_run import Staff, carry_through
 from plimsoll.harness.series.publish import publish
 from plimsoll.reports.documents import drift as documents
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections.failures import failures_part
 from plimsoll.scenarios.plugins import kinds
 from plimsoll.scenarios.spec import Scenario, ScenarioError
 from plimsoll.slo.comparison.drift import Comparator, Drift, comparator, drift, later, portion
@@ -197,13 +198,16 @@ def _paired(records: Records) -> tuple[Records, Records]:
 
 
 def _of_shadow(outcome: Outcome) -> tuple[list[str], list[str]]:
-    """What our generator did wrong to the shadow: what spoils the comparison, and what to know about its times."""
+    """What our generator did wrong to the shadow, which spoils the comparison; and what to know about its times and its
+    failures.
+    """
     sealed = outcome.sealed
     rows = selected(sealed.records, (Condition("class", "=", (SHADOW,)),))
     checks = [one for one in assess(rows, sealed.classes[SHADOW]).checks if not one.ok]
     spoilt = [one for one in checks if one.cause != "endpoint" and one.name != "lag"]
     told = [[f"of the shadow: {one.detail}" for one in some] for some in (spoilt, checks)]
-    return told[0], told[1]
+    failed = failures_part(rows, "").kinds[:_EXAMPLES]
+    return told[0], [*(f"of the shadow: {one.count} failed: {one.status} {one.text}" for one in failed), *told[1]]
 
 
 def _said(

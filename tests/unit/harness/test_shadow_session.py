@@ -71,6 +71,22 @@ def test_what_a_shadow_cannot_do_is_refused_with_the_reason(more: dict[str, Any]
     assert not (tmp_path / "out").exists()
 
 
+def test_one_path_in_place_of_two_routes_of_a_gateway_is_refused(tmp_path: Path) -> None:
+    """It would compare one route with itself, and find no difference."""
+    load = {**LOAD, "target": {"protocol": "http", "options": {"path": "/text", "method": "GET"}}}
+    routes = ("--url", "http://127.0.0.1:9/old", "--shadow", "http://127.0.0.1:9/new")
+    said = (
+        "target.options.path: /text takes the place of the paths of http://127.0.0.1:9/old and http://127.0.0.1:9/new"
+    )
+    assert said in "\n".join(errors(asked(tmp_path, *routes, load=load)))
+    assert not (tmp_path / "out").exists()
+    alike = errors(asked(tmp_path, "--url", "http://127.0.0.1:9", "--shadow", "http://127.0.0.1:8/", load=load))
+    assert not any("takes the place" in text for text in alike), alike
+    own = {"primary": {"share": "100%", "target": {"options": {"path": "/a"}}}, "shadow": {"share": "copy"}}
+    said_own = errors(asked(tmp_path, *routes, load={**load, "arms": own}))
+    assert not any("takes the place" in text for text in said_own), said_own
+
+
 def test_a_run_that_kept_no_answers_is_no_reference(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "input_length": 5, "output_length": 5}\n')

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from plimsoll.reports.blocks.document import Card, Notes, Section, Table
+from plimsoll.reports.blocks.section import JudgedRun
 from plimsoll.reports.documents.pictures import timeline_charts
 from plimsoll.reports.sections.server import (
     BatchesPart,
@@ -21,9 +22,12 @@ from plimsoll.reports.sections.server import (
     SourcePart,
     blocks,
     by_bucket,
+    server_part,
     server_warnings,
 )
 from plimsoll.slo.server.courses import Course, Kind
+from plimsoll.slo.server.served import Asked, Origin, Served, Track
+from plimsoll.slo.server.server_side import ServerSide
 from tests.unit.reports.made_reports import records, report
 
 S = 1_000_000_000
@@ -107,6 +111,24 @@ def test_a_restart_and_books_that_differ_are_warnings() -> None:
     warned = [text.split(":")[0] for text in server_warnings(PART)]
     assert warned == ["a restarted between 4 s and 6 s", "requests", "cancelled"]
     assert server_warnings(None) == []
+
+
+def test_a_page_on_which_nothing_is_known_says_so_instead_of_an_empty_table() -> None:
+    found = Served(
+        {name: Asked(Origin(name, f"http://{name}", S, S, 0), *[np.array([S])] * 3, np.array([9.0])) for name in "ab"},
+        (Track("b", "vllm:num_requests_waiting", {}, "server.queue", np.array([0]), np.array([3.0])),),
+    )
+    side = ServerSide(found, {}, {}, (), ())
+    made = server_part(cast(JudgedRun, SimpleNamespace(judged=SimpleNamespace(server=side), records=records())))
+    assert made is not None
+    assert [name for name, one in made.sources.items() if one.strange] == ["a"]
+    (warned,) = server_warnings(made)
+    assert warned.startswith("a: no name on its page is one of an engine that is known")
+    (section,) = blocks(made, None)
+    assert isinstance(section, Section)
+    (card,) = section.blocks
+    assert isinstance(card, Card)
+    assert [type(one) for one in card.blocks] == [Notes]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,15 @@ def test_where_all_of_the_second_fail_all_are_later() -> None:
     assert (found.n, found.failed, found.quantiles[0][0]) == (50, 50, math.inf)
 
 
+def test_a_second_that_answers_whole_fails_no_first_token_and_one_that_streams_some_does() -> None:
+    first = rows([20] * 50)
+    streamed = first.with_columns(first_token_ns=first["done_ns"] - MS)
+    found = later("ttft", streamed, first, "0.95")
+    assert (found.n, found.failed, found.quantiles) == (0, 0, ())
+    some = first.with_columns(first_token_ns=np.where(np.arange(50) < 40, first["done_ns"], -1))
+    assert later("ttft", streamed, some, "0.95").failed == 10
+
+
 def test_a_metric_that_nobody_has_has_no_pairs() -> None:
     found = later("ttft", rows([20] * 5), rows([20] * 5), "0.95")
     assert (found.n, found.quantiles) == (0, ())

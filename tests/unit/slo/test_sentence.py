@@ -176,7 +176,11 @@ def test_a_success_that_never_brought_a_token_is_no_failure() -> None:
 
 def test_no_data_says_why() -> None:
     found = judged("p99(ttft) <= 200ms", run([50.0] * 20, first_token_ns=-1))
-    assert sentence(found).startswith("no ttft to judge: none of 20 successful requests has one")
+    assert sentence(found).startswith(
+        "no ttft to judge: none of 20 successful requests has one: the answers came whole"
+    )
+    one_token = judged("p99(tpot) <= 200ms", run([50.0] * 20, n_out=1))
+    assert sentence(one_token).startswith("no tpot to judge: none of 20 successful requests has one. Drop")
 
 
 def test_of_what_more_is_better_the_low_end_is_held_against_the_limit() -> None:
