@@ -115,6 +115,8 @@ class ServerConfig:
             yield f"--image-side {self.image_side}: choose {low} to {high}, or 0: as large as the picture"
         if self.kv_cache not in KV_CACHES:
             yield f"--kv-cache {self.kv_cache}: unknown. Choose from {', '.join(KV_CACHES)}"
+        elif self.kv_cache != KV_CACHES[0] and "llm" not in self.models:
+            yield f"--kv-cache {self.kv_cache}: only llm has one. Leave it out, or add --model llm"
         if self.precision not in PRECISIONS:
             yield f"--precision {self.precision}: unknown. Choose from {', '.join(PRECISIONS)}"
         elif self.precision != PRECISIONS[0] and "resnet50" not in self.models:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import plimsoll
 from plimsoll.harness.sealing.accounts import last_words
 from plimsoll.harness.sealing.workforce import Member
-from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.samples.payload import add_part
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 
 # -- clocks ---------------------------------------------------------------------------------------------------------
@@ -358,8 +356,6 @@ _ROOT = Path(plimsoll.__file__).parent
 _PACKAGES = ("documents", "scenarios", "harness", "slo")
 #: Not the engine: its sources are not in every installation, and its build differs by machine.
 _SUFFIXES = (".py", ".yaml")
-#: Payloads looked at: the first, the last and others evenly between.
-SAMPLED = 64
 
 
 def code_digest(root: Path = _ROOT) -> str:
@@ -368,47 +364,6 @@ def code_digest(root: Path = _ROOT) -> str:
     for package in _PACKAGES:
         for path in sorted((root / package).rglob("*")):
             if path.suffix in _SUFFIXES and path.is_file():
-                _add(digest, path.relative_to(root).as_posix().encode())
-                _add(digest, path.read_bytes())
+                add_part(digest, path.relative_to(root).as_posix().encode())
+                add_part(digest, path.read_bytes())
     return digest.hexdigest()
-
-
-def payload_digest(source: PayloadSource) -> str:
-    """SHA-256 in hex over how many payloads there are and the content of up to ``SAMPLED`` of them."""
-    digest = hashlib.sha256(b"plimsoll.payloads/1")
-    n = len(source)
-    _add(digest, str(n).encode())
-    for index in sorted({round(place * (n - 1) / max(SAMPLED - 1, 1)) for place in range(SAMPLED)} if n else ()):
-        payload = source.payload(index)
-        fields = {name: getattr(payload, name) for name in type(payload).__dataclass_fields__}
-        for part in _flat(fields):
-            _add(digest, part)
-    return digest.hexdigest()
-
-
-def _flat(value: Any) -> Iterator[bytes]:
-    """A nested value as byte strings: equal values give equal ones on any machine."""
-    if isinstance(value, Mapping):
-        yield f"mapping {len(value)}".encode()
-        for key in sorted(value, key=str):
-            yield str(key).encode()
-            yield from _flat(value[key])
-    elif isinstance(value, bytes | bytearray | memoryview):
-        yield bytes(value)
-    elif isinstance(value, np.ndarray):
-        yield f"array {value.dtype.str} {value.shape}".encode()
-        yield np.ascontiguousarray(value).tobytes()
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        yield f"list {len(value)}".encode()
-        for item in value:
-            yield from _flat(item)
-    elif hasattr(type(value), "__dataclass_fields__"):
-        yield from _flat({name: getattr(value, name) for name in type(value).__dataclass_fields__})
-    else:
-        yield f"{type(value).__name__} {value!r}".encode()
-
-
-def _add(digest: Any, part: bytes) -> None:
-    """Length first, so that no two different lists of parts spell the same stream."""
-    digest.update(len(part).to_bytes(8, "little"))
-    digest.update(part)

@@ -29,7 +29,6 @@ from plimsoll.harness.distributed.agents import (
     deal,
     many,
     named,
-    payload_digest,
     wall_error,
 )
 from plimsoll.harness.distributed.fleet_messages import LIMIT, SILENCE_S, Assembly, Bridge, Damaged, line, shard_of
@@ -46,6 +45,7 @@ from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
 from plimsoll.scenarios.plan.blocks import Blocks, Survey
 from plimsoll.scenarios.plan.plan import Dealing
+from plimsoll.scenarios.samples.payload import payload_digest
 from plimsoll.scenarios.spec import Scenario, parse
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 from plimsoll.slo.records.records import Records, empty

@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from plimsoll.harness.distributed.agents import code_digest, payload_digest
+from plimsoll.harness.distributed.agents import code_digest
 from plimsoll.harness.distributed.fleet_messages import ALIVE_S, IDLE, LIMIT, WINDOW, batches, cut
 from plimsoll.harness.distributed.intervals import Merged, marking, rows_of, split
 from plimsoll.harness.distributed.own_rows import OwnRows, facts_of, folder_of
@@ -52,6 +52,7 @@ from plimsoll.harness.sealing.workforce import Member
 from plimsoll.harness.secrecy.redaction import Guarded
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.blocks import Extent, Survey
+from plimsoll.scenarios.samples.payload import payload_digest
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
 from plimsoll.slo.metrics.plugin import PluginError
 from plimsoll.slo.records.foreign import one_line

@@ -121,7 +121,7 @@ def absent(manifest: Mapping[str, Any]) -> list[str]:
 _KINDS: Mapping[str, Mapping[str, type]] = {
     "manifest.json": {
         **dict.fromkeys(("run_id", "started_at", "plimsoll", "plan_fingerprint", "normaliser"), str),
-        **dict.fromkeys(("scenario_sha256", "promises_sha256"), str),
+        **dict.fromkeys(("scenario_sha256", "promises_sha256", "payloads_sha256"), str),
         **dict.fromkeys(("t0_wall_ns", "t0_monotonic_ns", "seed", "workers", "source_samples"), int),
         **dict.fromkeys(("host", "libraries", "plugins", "target", "timer", "calibration", "calibration.table"), dict),
         **dict.fromkeys(("calibration.table.host", "calibration.table.added"), dict),

@@ -48,6 +48,7 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.blocks import Extent, together
 from plimsoll.scenarios.plan.plan import Dealing
+from plimsoll.scenarios.samples.payload import payload_digest
 from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.scenarios.text.events import beyond
@@ -141,6 +142,8 @@ class Part:
             workers=self.shards,
         )  # without t0, which is not known yet
         self.manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
+        if job.scenario.keeps_answers:
+            self.manifest["payloads_sha256"] = await asyncio.to_thread(payload_digest, self.source)
         phases = happenings.phases_at(self._run.scenario)
         self.manifest |= {"phases": phases} if phases else {}
         if self.name:

@@ -36,6 +36,7 @@ _ITS = (
     "first_query_id",
     "first_worker",
     "source_samples",
+    "payloads_sha256",
     "scenario_sha256",
     "calibration",
     "timer",

@@ -98,6 +98,11 @@ def shown(answer: Answer | None) -> str | None:
     return answer.text if len(answer.text) <= _SHOWN else f"{answer.text[:_SHOWN]}..."
 
 
+def _begins(text: str | None) -> str:
+    """No answer and one without a word are two things."""
+    return "no answer" if text is None else text if text.strip() else "(empty)"
+
+
 def drift_part(found: Drift, comparator: str, limit: float, examples: Sequence[ExamplePart]) -> DriftPart:
     """The numbers of one test."""
     return part(
@@ -162,7 +167,7 @@ def _answers(report: DriftReport) -> Sequence[Block]:
     if drift.examples:
         titled = ("the primary says", "the shadow says") if report.kind == "shadow" else ("the reference says", "now")
         head = [Column("query", names=True), *(Column(one, right=False) for one in titled)]
-        rows = [Row([str(one.query_id), one.reference or "nothing", one.answer or "nothing"]) for one in drift.examples]
+        rows = [Row([str(one.query_id), _begins(one.reference), _begins(one.answer)]) for one in drift.examples]
         blocks.append(Table(head, rows, title="Some that differ"))
     return [Section("Answers", blocks)]
 

@@ -3,9 +3,15 @@
 A source makes payloads; a client encodes them to wire bytes, ahead of time. Nothing here touches a network.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
+
+#: Payloads that a digest looks at: the first, the last and others evenly between.
+SAMPLED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +58,44 @@ def require_index(index: int, n: int) -> None:
     """Raise IndexError unless a source of ``n`` samples has this one."""
     if not 0 <= index < n:
         raise IndexError(f"there is no sample {index} among {n}")
+
+
+def payload_digest(source: PayloadSource) -> str:
+    """SHA-256 in hex over how many payloads there are and the content of up to ``SAMPLED`` of them."""
+    digest = hashlib.sha256(b"plimsoll.payloads/1")
+    n = len(source)
+    add_part(digest, str(n).encode())
+    for index in sorted({round(place * (n - 1) / max(SAMPLED - 1, 1)) for place in range(SAMPLED)} if n else ()):
+        payload = source.payload(index)
+        fields = {name: getattr(payload, name) for name in type(payload).__dataclass_fields__}
+        for part in _flat(fields):
+            add_part(digest, part)
+    return digest.hexdigest()
+
+
+def _flat(value: Any) -> Iterator[bytes]:
+    """A nested value as byte strings: equal values give equal ones on any machine."""
+    if isinstance(value, Mapping):
+        yield f"mapping {len(value)}".encode()
+        for key in sorted(value, key=str):
+            yield str(key).encode()
+            yield from _flat(value[key])
+    elif isinstance(value, bytes | bytearray | memoryview):
+        yield bytes(value)
+    elif isinstance(value, np.ndarray):
+        yield f"array {value.dtype.str} {value.shape}".encode()
+        yield np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield f"list {len(value)}".encode()
+        for item in value:
+            yield from _flat(item)
+    elif hasattr(type(value), "__dataclass_fields__"):
+        yield from _flat({name: getattr(value, name) for name in type(value).__dataclass_fields__})
+    else:
+        yield f"{type(value).__name__} {value!r}".encode()
+
+
+def add_part(digest: Any, part: bytes) -> None:
+    """Length first, so that no two different lists of parts spell the same stream."""
+    digest.update(len(part).to_bytes(8, "little"))
+    digest.update(part)

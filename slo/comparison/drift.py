@@ -61,9 +61,12 @@ def comparator(text: str) -> Comparator:
     if name in plain and not colon:
         return Comparator(text, plain[name])
     if name in bounded:
+        if name == "tokens" and colon and portion(rest) >= 1:
+            raise ValueError(f"{text!r} lets every word be another: nothing would differ. Give a share below 100%")
         return Comparator(text, partial(bounded[name], float(portion(rest)) if colon else _TOLERANCE))
-    if name == "json" and bool(colon) == bool(rest.strip()):
-        return Comparator(text, partial(_json, [one.strip() for one in rest.split(",")]))
+    fields = [one.strip() for one in rest.split(",")]
+    if name == "json" and (all(fields) if colon else not rest):
+        return Comparator(text, partial(_json, fields))
     raise ValueError(f"{text!r} is no way to compare answers. Write {_HOW}")
 
 
@@ -115,18 +118,24 @@ def _json(fields: Sequence[str], one: Answer, other: Answer) -> bool | None:
     was, now = _parsed(one.text), _parsed(other.text)
     if was is None or now is None:
         return None if was is None else True
-    return any(
-        json.dumps(_at(was[0], field), sort_keys=True) != json.dumps(_at(now[0], field), sort_keys=True)
-        for field in fields
-    )
+    pairs = [(_at(was[0], field), _at(now[0], field)) for field in fields]
+    if not any(one or other for one, other in pairs):
+        return None  # none of the fields is there: their names may be wrong, and nothing was compared
+    return any(json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True) for one, other in pairs)
 
 
 def _parsed(text: str | None) -> list[Any] | None:
     """What it says, in a list; 1 is 1.0 there, and true is no number."""
     try:
-        return [json.loads(text or "", parse_int=lambda digits: float(digits) if len(digits) < 16 else int(digits))]
+        return [json.loads(text or "", parse_int=_whole, parse_float=lambda digits: float(digits) + 0.0)]
     except (ValueError, RecursionError):
         return None
+
+
+def _whole(digits: str) -> float | int:
+    """As a fraction where that is the same number: 10000000000000000 is 1e16, and -0 is 0."""
+    whole = int(digits)
+    return float(whole) if abs(whole) < 1 << 1023 and int(float(whole)) == whole else whole
 
 
 def _at(value: Any, path: str) -> Any:

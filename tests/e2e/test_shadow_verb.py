@@ -76,6 +76,26 @@ def test_what_the_shadow_answers_otherwise_is_drift_and_the_primary_is_judged_al
     )
 
 
+def test_answers_to_prompts_that_have_changed_since_are_no_reference(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"question {i}"}) + "\n" for i in range(8)))
+    load = write(
+        tmp_path,
+        source={"kind": "jsonl", "path": "prompts.jsonl"},
+        objectives=[],
+        stop={"min_queries": 8, "min_duration": 0},
+    )
+    with server(*SCRIPTED, "--ttft", "1ms") as old:
+        done = plimsoll_here("run", load, "--url", old.url, "--keep-answers", "--out", "out", cwd=tmp_path)
+        assert done.returncode in (0, 4), done.stderr  # INVALID where the host was busy: the answers are kept
+        prompts.write_text(prompts.read_text().replace("question 7", "quest 7"))
+        sent = len(old.truth())
+        again = plimsoll_here("replay", "out", "--reference", "out", "--out", "again", cwd=tmp_path)
+        assert (again.returncode, len(old.truth())) == (2, sent)
+    assert "out answers other prompts: the files of its source have changed since" in again.stderr
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_shadow_that_stalls_and_fails_never_moves_the_primary(tmp_path: Path) -> None:
     lags, firsts = [], []
     with server(*SCRIPTED, "--ttft", "20ms") as old:

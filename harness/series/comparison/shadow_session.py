@@ -36,6 +36,7 @@ from plimsoll.reports.documents import drift as documents
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.failures import failures_part
 from plimsoll.scenarios.plugins import kinds
+from plimsoll.scenarios.samples.payload import payload_digest
 from plimsoll.scenarios.spec import Scenario, ScenarioError
 from plimsoll.slo.comparison.drift import Comparator, Drift, comparator, drift, later, portion
 from plimsoll.slo.objectives.selector import Condition, selected
@@ -149,6 +150,9 @@ def held_against(
 
 def _answers_of(path: Path, errors: list[str]) -> list[Kept]:
     """The answers of that run directory; why there are none goes to ``errors``."""
+    if not path.is_dir():
+        errors.append(f"--reference: there is no {path}. Give the directory of a run with --keep-answers")
+        return []
     kept = answers_of(path)
     if kept is None:
         inside = [one for one in sorted((path / FOLDER).glob("*")) if (one / ANSWERS).is_file()]
@@ -159,13 +163,19 @@ def _answers_of(path: Path, errors: list[str]) -> list[Kept]:
 
 def _check_alike(prepared: Prepared, path: Path) -> None:
     """Answers to the same samples can be compared. Raises HarnessFault where they are to others."""
-    job, there = prepared.job, open_sealed(path).scenario
+    job, sealed = prepared.job, open_sealed(path)
+    there, prompts = sealed.scenario, sealed.manifest.get("payloads_sha256")
     if job.classes:
         raise HarnessFault(f"--reference: {job.scenario.name} is a mix of {', '.join(job.classes)}. Name one: --class")
     if wrong := [name for name in ("source", "seed") if there.get(name) != job.public.get(name)]:
         raise HarnessFault(
             f"--reference: {path} has another {' and '.join(wrong)} than this run, so it answers other prompts. "
             "Replay that run, or one of the same source and seed"
+        )
+    if prompts not in (None, payload_digest(job.scenario.source_object())):
+        raise HarnessFault(
+            f"--reference: {path} answers other prompts: the files of its source have changed since. Bring them back, "
+            "or make that run again"
         )
 
 

@@ -30,13 +30,14 @@ from plimsoll.harness.run.watcher import Beginning
 from plimsoll.harness.sealing.accounts import planned
 from plimsoll.harness.sealing.workforce import Member
 from plimsoll.scenarios.plan.blocks import Survey
+from plimsoll.scenarios.samples.payload import payload_digest
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import from_columns
 from tests import hdr_log
 
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
 PLAN: Survey = SCENARIO.blocks(len(SCENARIO.source_object())).survey()
-PAYLOADS = agents.payload_digest(SCENARIO.source_object())
+PAYLOADS = payload_digest(SCENARIO.source_object())
 
 #: A worker's last message, in which nothing happened.
 DONE: Mapping[str, Any] = {

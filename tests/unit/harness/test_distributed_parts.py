@@ -32,7 +32,7 @@ from plimsoll.harness.sealing.workforce import Member, Workforce
 from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.plan import Dealing, Plan
-from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.samples.payload import Payload, payload_digest
 from plimsoll.scenarios.scenario import parse
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import Records, from_columns
@@ -272,10 +272,10 @@ class Library:
 
 
 def test_payloads_are_compared_by_content() -> None:
-    digest = agents.payload_digest(Library(64))
-    assert digest == agents.payload_digest(Library(64))
+    digest = payload_digest(Library(64))
+    assert digest == payload_digest(Library(64))
     for other in (Library(63), Library(65), Library(64, other=0), Library(64, other=31), Library(64, other=63)):
-        assert agents.payload_digest(other) != digest
+        assert payload_digest(other) != digest
 
 
 def test_code_is_compared_by_content_and_by_name(tmp_path: Path) -> None:

@@ -103,6 +103,20 @@ def test_a_run_that_kept_no_answers_is_no_reference(tmp_path: Path) -> None:
     assert not (tmp_path / "o").exists()
 
 
+def test_a_reference_that_is_not_there_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "input_length": 5, "output_length": 5}\n')
+    words = ["replay", str(tmp_path / "trace.jsonl"), "--reference", str(tmp_path / "no"), "--out", str(tmp_path / "o")]
+    (said,) = errors(CliRunner().invoke(command_line("replay"), words))
+    assert said.endswith("no. Give the directory of a run with --keep-answers")
+
+
+def test_an_answer_without_a_word_is_not_shown_as_none() -> None:
+    shown = [documents.ExamplePart(query_id=1, sample_ix=0, reference="", answer=None)]
+    page = documents.FORMATS["html"](report(drift=report().drift.model_copy(update={"examples": shown}))).decode()
+    assert "(empty)</td>" in page.replace("\n", "")
+    assert "no answer</td>" in page
+
+
 def test_how_to_compare_needs_something_to_compare_with(tmp_path: Path) -> None:
     (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "input_length": 5, "output_length": 5}\n')
     words = ["replay", str(tmp_path / "trace.jsonl"), "--compare", "exact", "--out", str(tmp_path / "o")]

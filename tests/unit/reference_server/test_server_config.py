@@ -44,6 +44,10 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (["--service", "5ms*B", "--fault", "slots=2"], "--fault slots: batches of scripted times have no slots"),
         (["--service", "5ms*C"], "--service 5ms*C: unknown. Choose from constant, exponential, or a sum"),
         (["--window", "wide"], "--window wide: unknown. Choose from none, static"),
+        (
+            ["--model", "scripted", "--kv-cache", "asked"],
+            "--kv-cache asked: only llm has one. Leave it out, or add --model llm",
+        ),
         (["--kv-cache", "none"], "--kv-cache none: unknown. Choose from paged, asked, longest"),
         (["--precision", "int4"], "--precision int4: unknown. Choose from float32, int8"),
         (["--precision", "int8"], "--precision int8: only resnet50 takes it"),

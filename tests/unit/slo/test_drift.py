@@ -57,7 +57,13 @@ def text(said: str) -> Answer:
         ("json:a,b.0.c", text('{"a": 1, "b": [{"c": 2, "d": 3}]}'), text('{"a": 1, "b": [{"c": 2}]}'), False),
         ("json:b.0.c", text('{"b": [{"c": 2}]}'), text('{"b": [{"c": 3}]}'), True),
         ("json:a", text('{"a": null}'), text("{}"), True),
-        ("json:a", text("{}"), text("{}"), False),
+        ("json:a", text("{}"), text('{"a": 1}'), True),
+        ("json:a", text("{}"), text("{}"), None),
+        ("json:nmae", text('{"name": 1}'), text('{"name": 2}'), None),
+        ("json", text('{"a": 10000000000000000, "b": -0}'), text('{"a": 1e16, "b": 0.0}'), False),
+        ("json", text('{"a": 0}'), text('{"a": -0.0}'), False),
+        ("json", text("9007199254740993"), text("9007199254740992"), True),
+        ("json", text("-" + "9" * 400), text("-" + "9" * 400), False),
         ("top1", tensor(0.1, 0.9, 0.3), tensor(5, 7, 6), False),
         ("top1", tensor(0.1, 0.9), tensor(0.9, 0.1), True),
         ("top1", tensor(7), tensor(7), False),
@@ -70,10 +76,17 @@ def test_a_comparator_says_what_differs(how: str, one: Answer, other: Answer, di
     assert comparator(how).differs(one, other) is differs
 
 
-@pytest.mark.parametrize("wrong", ["", "same", "exact:1", "top1:2", "tokens:", "tokens:some", "numbers:-1", "json:"])
+@pytest.mark.parametrize(
+    "wrong", ["", "same", "exact:1", "top1:2", "tokens:", "tokens:some", "numbers:-1", "json:", "json:,", "json:a,"]
+)
 def test_what_is_no_comparator_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"Write|no share"):
         comparator(wrong)
+
+
+def test_a_comparator_that_lets_every_word_be_another_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing would differ"):
+        comparator("tokens:100%")
 
 
 def test_a_share_is_written_both_ways() -> None:
