@@ -273,10 +273,12 @@ class Look:
 @dataclass(slots=True)
 class Canary:
     """Takes the looks in order until it knows. ``outcome`` None: it does not, yet; ``last``: the last look of each
-    step, as far as there are such.
+    step, as far as there are such. ``late`` says of an outcome and the rows of both arms whether the generator's
+    lateness made it: then the next look decides, where there is one.
     """
 
     question: Question
+    late: Callable[[Canary, Records, Records], bool] | None = None
     outcome: Outcome | None = None
     last: list[Look] = field(default_factory=list)
     _step: int = 0
@@ -310,12 +312,20 @@ class Canary:
             self.outcome = "PROMOTE"
         elif final and ends:
             self.outcome = "INCONCLUSIVE"
+        if self.outcome and self.late and not (final and ends) and self.late(self, base, canary):
+            self.outcome = None
         self._step, self._look = (self._step + 1, 0) if ends and not self.outcome else (self._step, self._look + 1)
 
 
-def follow(question: Question, base: Records, canary: Records, until_ns: int) -> Canary:
+def follow(
+    question: Question,
+    base: Records,
+    canary: Records,
+    until_ns: int,
+    late: Callable[[Canary, Records, Records], bool] | None = None,
+) -> Canary:
     """All looks at a run of which the queries that were due before ``until_ns`` are known."""
-    found = Canary(question)
+    found = Canary(question, late)
     while (cut_ns := found.cut_ns) is not None and cut_ns <= until_ns:
         found.take(base, canary)
     return found

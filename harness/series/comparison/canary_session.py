@@ -91,14 +91,14 @@ class Watch(Watcher):
 
     def __init__(self, question: Question, directory: RunDirectory, timeout_ns: int) -> None:
         self._question, self._timeout_ns = question, timeout_ns
-        self.found, self.cut_ns = Canary(question), 0
+        self.found, self.cut_ns = Canary(question, _late), 0
         self._folders = [directory.path / FOLDER / name / "segments" for name in (BASE, CANARY)]
         self._full = question.compared != question.steps
         self._plan: Survey | None = None
 
     def begin(self, beginning: Beginning) -> None:
         self._plan, self._t0_ns = beginning.plan, beginning.t0_ns
-        self.found, self.cut_ns = Canary(self._question), 0
+        self.found, self.cut_ns = Canary(self._question, _late), 0
         self._read: set[Path] = set()
         self._rows: list[list[Records]] = [[], []]
 
@@ -164,10 +164,11 @@ def canary(wanted: Wanted, session: Session) -> int:
     write_report(report, directory)
     arms = [selected(rows, (Condition("arm", "=", (name,)),)) for name in (BASE, CANARY)]
     until_ns = watch.cut_ns if outcome.enough else steps[-1].end_ns
-    decided = watch.found if outcome.interrupted else follow(question, arms[0], arms[1], until_ns)
-    word, reasons = _decided(decided, arms[1], report, promises, outcome.interrupted)
     pooled = [outcome.sealed.classes[name].pool_waits > 0 for name in (BASE, CANARY)]
-    if word in ("PROMOTE", "ABORT") and _late(decided, arms, pooled):
+    late = partial(_late, pooled=pooled)
+    decided = watch.found if outcome.interrupted else follow(question, arms[0], arms[1], until_ns, late)
+    word, reasons = _decided(decided, arms[1], report, promises, outcome.interrupted)
+    if word in ("PROMOTE", "ABORT") and late(decided, arms[0], arms[1]):
         said_late = "the generator was late, and with that taken off it would not be so"
         word, reasons = "INVALID", [*reasons, f"{said_late}. Lower the rate, add workers, or free the host"]
     said = documents.CanaryReport(
@@ -191,10 +192,11 @@ def canary(wanted: Wanted, session: Session) -> int:
     return publish(said, documents.FORMATS, documents.FORMATS.terminal, outputs, own, remedy, as_json=session.as_json)
 
 
-def _late(found: Canary, arms: Sequence[Records], pooled: Sequence[bool]) -> bool:
+def _late(found: Canary, base: Records, canary: Records, pooled: Sequence[bool] = (False, False)) -> bool:
     """Whether the look that decided says something else where the generator's lateness is taken off the arm that it
-    made look worse: each arm has a generator of its own.
+    made look worse: each arm has a generator of its own. ``pooled``: requests waited for a connection of few.
     """
+    arms = (base, canary)
     if found.outcome not in ("PROMOTE", "ABORT"):
         return False
     place = 0 if found.outcome == "PROMOTE" else 1

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from plimsoll.harness.series.comparison.canary_session import _decided, _late
 from plimsoll.harness.verbs.cli import command_line
-from plimsoll.slo.comparison.canary import Canary, Question, Step, follow
+from plimsoll.slo.comparison.canary import LOOKS, Canary, Question, Step, follow
 from plimsoll.slo.comparison.quantity import parse_all
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.promises import Promises
@@ -142,4 +142,7 @@ def test_lateness_that_decides_is_taken_off_the_arm_that_looked_worse_by_it(lag_
     steps = (Step(0.5, 0, 60 * S),)
     found = follow(Question(parse_all(["p50(latency)"]), (0.1,), steps), arms[0], arms[1], 60 * S)
     assert found.outcome == "ABORT"
-    assert _late(found, arms, [False, False]) is late
+    assert _late(found, arms[0], arms[1]) is late
+    found = follow(found.question, arms[0], arms[1], 60 * S, _late)
+    assert found.outcome == "ABORT"
+    assert (found.last[-1].look == LOOKS - 1) is late, "what lateness decides, the next look decides"
