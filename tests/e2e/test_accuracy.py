@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.generator import native
-from tests.e2e.plimsoll import plimsoll_here
+from tests.e2e.plimsoll import plimsoll_here, plimsoll_valid
 
 pytestmark = pytest.mark.e2e
 
@@ -243,8 +243,8 @@ def test_tensors_are_judged_by_their_top1_label_from_a_file_of_references(url: s
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "s.yaml").write_text("kind: offline\nsource: {kind: jsonl, path: t.jsonl}\n")
     (tmp_path / "e.jsonl").write_text("".join(json.dumps({"id": i, "expected": i % 3}) + "\n" for i in range(30)))
-    ran = plimsoll_here(
-        "run", "s.yaml", "--url", url, "--protocol", "kserve-v2", "--model", "m", "--out", "r", "--json",
+    ran = plimsoll_valid(
+        "run", "s.yaml", "--url", url, "--protocol", "kserve-v2", "--model", "m", "--json",
         "--mode", "accuracy", "--reference", "e.jsonl", "--slo", "accuracy(top1) >= 90%",
         "--format", "mlperf=summary.txt", cwd=tmp_path,
     )  # fmt: skip
