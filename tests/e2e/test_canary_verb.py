@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.e2e.plimsoll import only_late, plimsoll, server
+from tests.e2e.plimsoll import plimsoll_valid, server
 
 pytestmark = pytest.mark.e2e
 
@@ -28,27 +26,16 @@ def write(folder: Path, **more: object) -> Path:
     return path
 
 
-def canary(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command, again where nothing but the generator was late, as its message asks for: three times."""
-    for _ in range(3):
-        done = plimsoll("canary", *words, "--out", "out", cwd=folder)
-        if json.loads((folder / "out" / "canary.json").read_text())["outcome"] != "INVALID" or not only_late(
-            folder / "out"
-        ):
-            break
-        shutil.rmtree(folder / "out")
-    return done
-
-
 def test_a_canary_that_fails_is_aborted_before_its_time_and_the_command_of_that_runs(tmp_path: Path) -> None:
     with (
         server(*SCRIPTED, "--ttft", "20ms") as old,
         server(*SCRIPTED, "--ttft", "20ms", "--fault", "error_rate=0.5") as new,
     ):
         said = "echo $PLIMSOLL_OUTCOME $PLIMSOLL_RUN > said"
-        done = canary(
-            tmp_path, str(write(tmp_path)), "--url", old.url, "--canary", new.url, "--steps", "20%,50%", "--step-time",
+        done = plimsoll_valid(
+            "canary", str(write(tmp_path)), "--url", old.url, "--canary", new.url, "--steps", "20%,50%", "--step-time",
             "20s", "--abort", said, "--promote", "touch promoted", "--json",
+            cwd=tmp_path, out="out",
         )  # fmt: skip
         there = {
             row["arm"]: 0 for row in pq.read_table(tmp_path / "out" / "requests.parquet", columns=["arm"]).to_pylist()
@@ -74,10 +61,10 @@ def test_a_canary_that_is_faster_is_promoted_and_the_command_of_that_runs(tmp_pa
         arms = {"base": {"target": {"url": old.url}}, "canary": {"target": {"url": new.url}}}
         for one, share in zip(arms.values(), ("90%", "10%"), strict=True):
             one["share"] = share  # type: ignore[assignment]  # what the steps say takes its place
-        done = canary(
-            tmp_path, str(write(tmp_path, arms=arms)), "--steps", "50%", "--step-time", "40s", "--metric",
+        done = plimsoll_valid(
+            "canary", str(write(tmp_path, arms=arms)), "--steps", "50%", "--step-time", "40s", "--metric",
             "p50(ttft)", "--metric", "p90(ttft)", "--metric", "ratio(error) 3%", "--promote", "exit 7",
-            "--format", "junit=canary.xml",
+            "--format", "junit=canary.xml", cwd=tmp_path, out="out",
         )  # fmt: skip
     found = json.loads((tmp_path / "out" / "canary.json").read_text())
     assert found["outcome"] == "PROMOTE", done.stdout

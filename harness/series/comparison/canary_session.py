@@ -196,13 +196,13 @@ def _late(found: Canary, base: Records, canary: Records, pooled: Sequence[bool] 
     """Whether the look that decided says something else where the generator's lateness is taken off the arm that it
     made look worse: each arm has a generator of its own. ``pooled``: requests waited for a connection of few.
     """
-    arms = (base, canary)
     if found.outcome not in ("PROMOTE", "ABORT"):
         return False
-    place = 0 if found.outcome == "PROMOTE" else 1
-    low = lower_end(arms[place], pooled[place])
-    ends = [arm if at != place or low is None else low.chunks for at, arm in enumerate(arms)]
-    return low is not None and not stands(found, ends[0], ends[1])
+    arms, place = [base, canary], int(found.outcome == "ABORT")
+    if (low := lower_end(arms[place], pooled[place])) is None:
+        return False
+    arms[place] = low.chunks
+    return not stands(found, *arms)
 
 
 def _decided(
